@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::DEPTH_MAX;
 use crate::note::Place;
+use crate::{Parsed, SyntaxError};
 
 /// A directive, with its block if it has one.
 #[derive(Clone, Debug)]
@@ -45,23 +45,20 @@ impl Directive {
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn parse(
-    file: &Rc<str>,
-    text: &str,
-    input: &mut Input<'_>,
-) -> Result<Vec<Directive>, SyntaxError> {
-    let mut reader = Reader { rest: text, line: 1, file };
-    let all = reader.block(0, input)?;
+pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<Vec<Directive>> {
+    let mut reader = Reader { rest: text, line: 1, file, input };
+    let all = reader.block(0)?;
     match reader.token()? {
         Token::End => Ok(all),
         _ => Err(reader.error("a } without its {")),
     }
 }
 
-struct Reader<'t> {
+struct Reader<'t, 'i, 'r> {
     rest: &'t str,
     line: usize,
     file: &'t Rc<str>,
+    input: &'i mut Input<'r>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +70,7 @@ enum Token {
     End,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_, '_> {
     fn place(&self) -> Place {
         Place::new(self.file, self.line)
     }
@@ -83,11 +80,7 @@ impl Reader<'_> {
     }
 
     /// Directives up to the closing brace, or to the end of the text at depth 0.
-    fn block(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-    ) -> Result<Vec<Directive>, SyntaxError> {
+    fn block(&mut self, depth: usize) -> Parsed<Vec<Directive>> {
         if depth > DEPTH_MAX {
             return Err(self.error(&format!("blocks are nested more than {DEPTH_MAX} deep")));
         }
@@ -98,7 +91,7 @@ impl Reader<'_> {
                 return Ok(all);
             }
             let at = self.place();
-            input.count_directive(&at)?;
+            self.input.count_directive(&at)?;
             let Token::Word(name) = self.token()? else {
                 return Err(self.error("a directive begins with its name"));
             };
@@ -113,7 +106,7 @@ impl Reader<'_> {
                         break;
                     }
                     Token::Open => {
-                        block = Some(self.block(depth + 1, input)?);
+                        block = Some(self.block(depth + 1)?);
                         if self.token()? != Token::Close {
                             return Err(self.error("a { is not closed"));
                         }
@@ -126,9 +119,9 @@ impl Reader<'_> {
             }
             let mut directive = Directive { at, name, words, block };
             let shown = directive.shown();
-            input.notes.directive(&mut directive.at, &shown);
+            self.input.notes.directive(&mut directive.at, &shown);
             let is_included = directive.name == "include"
-                && input.include(&directive.at, directive.word(0), |file, text, input| {
+                && self.input.include(&directive.at, directive.word(0), |file, text, input| {
                     all.extend(parse(file, text, input)?);
                     Ok(())
                 })?;
@@ -156,7 +149,7 @@ impl Reader<'_> {
         self.rest = rest;
     }
 
-    fn token(&mut self) -> Result<Token, SyntaxError> {
+    fn token(&mut self) -> Parsed<Token> {
         self.blanks();
         let one = match self.rest.as_bytes().first() {
             None => return Ok(Token::End),
@@ -170,7 +163,7 @@ impl Reader<'_> {
         Ok(one)
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Token, SyntaxError> {
+    fn quoted(&mut self, quote: char) -> Parsed<Token> {
         let (mut word, mut escaped) = (String::new(), false);
         for (at, c) in self.rest.char_indices().skip(1) {
             match c {
@@ -215,7 +208,7 @@ impl Reader<'_> {
     }
 
     /// A block of Lua: up to the brace that closes it. Braces in strings and comments are text.
-    fn skip_code(&mut self) -> Result<(), SyntaxError> {
+    fn skip_code(&mut self) -> Parsed<()> {
         let (text, mut open, mut at) = (self.rest, 1, 0);
         while let Some(c) = text[at..].chars().next() {
             let rest = &text[at..];
@@ -285,9 +278,9 @@ pub(crate) fn named<'d>(
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Vec<Directive>, SyntaxError> {
+    fn parsed(text: &str) -> Parsed<Vec<Directive>> {
         let mut read = |_: &str| Err("no".to_owned());
-        parse(&Rc::from("f"), text, &mut Input::new(&mut read))
+        parse(&Rc::from("f"), text, &mut Input::new(&mut read, false))
     }
 
     #[test]

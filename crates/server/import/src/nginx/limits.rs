@@ -140,15 +140,12 @@ pub(crate) fn quotas<'h>(
         };
         for (at, (hosts, prefix)) in places.iter().enumerate() {
             let mut section = section.clone();
-            if let Some(Value::Text(name)) = section.get("name").filter(|_| at > 0).cloned() {
-                section.set("name", format!("{name}.{at}"), &limit.at);
+            if let Some(name) = section.text("name").filter(|_| at > 0) {
+                let name = format!("{name}.{at}");
+                section.set("name", name, &limit.at);
             }
-            if !hosts.is_empty() {
-                section.set("hosts", hosts.clone(), &limit.at);
-            }
-            if prefix != "/" {
-                section.set("prefix", prefix.clone(), &limit.at);
-            }
+            section.set_list("hosts", hosts, &limit.at);
+            section.set_some("prefix", Some(prefix.clone()).filter(|one| one != "/"), &limit.at);
             tree.add(section);
         }
         let zone = locations.in_zone.get(&(limit.name.as_str(), zone_of(limit)));
@@ -191,10 +188,9 @@ pub(crate) fn bodies(all: &[Body], tree: &mut Tree, notes: &mut Notes) {
         }
     }
     if bytes(largest) < u64::MAX {
-        let from =
-            largest.as_ref().map_or("nginx's own limit".to_owned(), |(at, _)| at.to_string());
-        let section = tree.section("limits");
-        section.set_for("body_bytes_max", Value::Bytes(bytes(largest)), &from);
+        let from = largest.as_ref().map(|(at, _)| at.to_string());
+        let from = from.unwrap_or_else(|| "nginx's own limit".to_owned());
+        tree.section("limits").set("body_bytes_max", Value::Bytes(bytes(largest)), from);
     }
 }
 
@@ -256,10 +252,11 @@ fn limit_of(
     let at = &limit.at;
     if limit.name == "limit_rate" {
         let bytes = size(limit.word(0)).ok_or("it is not a number of bytes")?;
-        let mut section = quota(tree, "limit_rate", "network", &at.to_string());
+        let mut section = quota(tree, "limit_rate", "network", at);
         section.set("bytes", format!("{bytes}/s"), at);
-        if let Some((bytes, at)) = after.and_then(|one| Some((size(one.word(0))?, &one.at))) {
-            section.set("bytes_burst", Value::Bytes(bytes.clamp(1 << 10, 1 << 40)), at);
+        if let Some(one) = after {
+            let burst = size(one.word(0)).map(|bytes| bytes.clamp(1 << 10, 1 << 40));
+            section.set_some("bytes_burst", burst.map(Value::Bytes), &one.at);
         }
         return Ok((section, "it limits each client, and not each response"));
     }
@@ -275,7 +272,7 @@ fn limit_of(
             _ => return Err(format!("nothing has a quota by {key}")),
         },
     };
-    let mut section = quota(tree, name, &by, &zone.at.to_string());
+    let mut section = quota(tree, name, &by, &zone.at);
     if limit.name == "limit_conn" {
         let count =
             limit.word(1).parse::<u64>().ok().filter(|count| (1..=1_000_000).contains(count));

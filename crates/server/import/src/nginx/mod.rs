@@ -19,12 +19,12 @@ use std::rc::Rc;
 use self::blocks::{Directive, named, parse};
 use self::limits::{Body, Limited};
 use self::listen::Listen;
-use self::routes::Server;
+use self::routes::{Closed, Server};
 use self::scope::Scope;
 use self::store::Maps;
 use self::table::{size, time};
 use self::upstreams::Upstreams;
-use crate::SyntaxError;
+use crate::Parsed;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
 use crate::pattern::host_of;
@@ -59,15 +59,10 @@ pub(crate) struct Nginx<'d> {
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(
-    file: &Rc<str>,
-    text: &str,
-    open: bool,
-    input: &mut Input<'_>,
-) -> Result<(Tree, Notes), SyntaxError> {
+pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
     let all = parse(file, text, input)?;
     let notes = std::mem::take(&mut input.notes);
-    let mut nginx = Nginx { notes, open, ..Nginx::default() };
+    let mut nginx = Nginx { notes, open: input.open, ..Nginx::default() };
     routes::header_notes(&all, &[], &mut nginx.notes);
     let main = Scope::default().inside(&all, &mut nginx.notes);
     table::global(&mut nginx, &all);
@@ -83,7 +78,7 @@ pub(crate) fn import(
     if named(&all, "http").next().is_none() {
         nginx.http(&all, &main);
     }
-    nginx.tree.section("purge").set_for("from", Vec::new(), "nginx has no PURGE");
+    nginx.tree.section("purge").set("from", Vec::new(), "nginx has no PURGE");
     Ok((nginx.tree, nginx.notes))
 }
 
@@ -109,7 +104,7 @@ impl<'d> Nginx<'d> {
         let is_default = |at: &&usize| listens[**at].iter().any(|listen| listen.default);
         let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
-        let mut default_closed = several_defaults(&chosen, &listens, &mut self.notes);
+        let mut closed_default = several_defaults(&chosen, &listens, &mut self.notes);
         let below = wildcards(&blocks);
         let chosen: BTreeSet<usize> = chosen.into_iter().collect();
         for (at, block) in blocks.into_iter().enumerate() {
@@ -117,7 +112,7 @@ impl<'d> Nginx<'d> {
                 let text = "it listens elsewhere than the servers that are carried, and routes \
                             are the same for all listeners, so its address is not opened; import \
                             a file with only this server, for another process";
-                self.not_carried(block, text, "its server is not carried");
+                self.not_carried(block, &Left(text), "its server is not carried");
                 continue;
             }
             listen_notes(&listens[at], &addresses, &mut self.notes);
@@ -126,18 +121,18 @@ impl<'d> Nginx<'d> {
             let default = default == Some(at);
             let (hosts, all) =
                 hosts(block, (default, &below), &mut own, &mut taken, &mut self.notes);
-            default_closed |= !all;
+            closed_default |= !all;
             if hosts.is_empty() && !default {
                 let text = "no name of it is carried";
-                self.not_carried(block, text, text);
+                self.not_carried(block, &Left(text), text);
                 continue;
             }
             self.notes.carried(&block.at);
             carried.push(Server { directive: block, scope: own, hosts, default });
         }
-        let closed = several_authorities(&carried, &mut self.notes);
+        let all = several_authorities(&carried, &mut self.notes);
         for server in &carried {
-            routes::server(server, closed, default_closed, self);
+            routes::server(server, Closed { all, default: closed_default }, self);
         }
         if self.is_full && !self.open {
             self.tree.all_mut("route").for_each(Section::close);
@@ -149,9 +144,9 @@ impl<'d> Nginx<'d> {
         }
     }
 
-    /// A block is not carried, with all that is inside.
-    fn not_carried(&mut self, block: &Directive, why: &str, inside: &str) {
-        self.notes.left(&block.at, why);
+    /// A block becomes this, and all that is inside is not carried.
+    fn not_carried(&mut self, block: &Directive, becomes: &Becomes, inside: &str) {
+        self.notes.became(&block.at, becomes);
         table::inside(block, Fate::NotCarried, inside, &mut self.notes);
     }
 
@@ -171,7 +166,7 @@ impl<'d> Nginx<'d> {
                     add(&mut senders, word);
                 }
             }
-            section.set_for("proxy_from", senders, "set_real_ip_from");
+            section.set("proxy_from", senders, "set_real_ip_from");
             let text = "PROXY headers are accepted from set_real_ip_from only";
             self.notes.different(&listen.at, text);
         }

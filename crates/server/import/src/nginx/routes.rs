@@ -18,7 +18,7 @@ use crate::limits::{COMPARISONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::pattern::{host_of, literal, path_of, repeated};
 use crate::route::{Action, CAPTURES, Keys, Path, change};
-use crate::table::Becomes::{self, Carried, Different, Left, Nothing};
+use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
 use crate::tree::Section;
 
 /// A server with its names.
@@ -74,18 +74,28 @@ struct Other {
     stores: Option<String>,
 }
 
+/// What is closed, whatever the locations say.
+#[derive(Clone, Copy)]
+pub(crate) struct Closed {
+    /// Something restricts all servers and is not carried.
+    pub(crate) all: bool,
+    /// Requests for other hosts would go to the default server.
+    pub(crate) default: bool,
+}
+
 /// Writes the routes of a server.
-///
-/// `closed`: something restricts all servers and is not carried. `default_closed`: requests for
-/// other hosts would go to the default server.
-pub(crate) fn server<'d>(
-    server: &Server<'d>,
-    closed: bool,
-    default_closed: bool,
-    nginx: &mut Nginx<'d>,
-) {
+pub(crate) fn server<'d>(server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
     let inner = server.directive.inner();
-    let mut found = Found { unprotected: closed, ..Found::default() };
+    let mut found = Found {
+        nginx,
+        server,
+        closed,
+        routes: Vec::new(),
+        others: Vec::new(),
+        paths: Vec::new(),
+        compared: 0,
+        depth: 0,
+    };
     found.paths_of(inner, 0);
     let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
@@ -98,60 +108,53 @@ pub(crate) fn server<'d>(
             true => "",
             false => "; a location with a longer path comes first",
         };
-        nginx.notes.different(&one.at, format!("{CAPTURES}{more}"));
+        found.nginx.notes.different(&one.at, format!("{CAPTURES}{more}"));
         found.routes.push(Route::plain(&one.at, path, action, &server.scope));
     }
-    let rest: Vec<Directive> = answers.cloned().collect();
-    if let Some(answer) = redirects::action(&rest, &names, &mut Path::root(), &mut nginx.notes) {
+    let root = Path::root();
+    let answer = redirects::action(answers, &names, &mut root.clone(), &mut found.nginx.notes);
+    if let Some(answer) = answer {
         let (fate, text) = match answer {
             Action::NotCarried => (Fate::NotCarried, "what its server does before is not carried"),
             _ => (Fate::Nothing, "the server answers all requests before"),
         };
         for location in named(inner, "location") {
-            nginx.notes.add(&location.at, fate, text);
-            table::inside(location, fate, text, &mut nginx.notes);
+            found.nginx.notes.add(&location.at, fate, text);
+            table::inside(location, fate, text, &mut found.nginx.notes);
         }
-        found.routes.push(Route::plain(at, Path::root(), answer, &server.scope));
+        found.routes.push(Route::plain(at, root, answer, &server.scope));
     } else {
-        found.conditions(inner, &nginx.switches, &mut nginx.notes);
-        found.locations(inner, &server.scope, server, nginx, 0);
-        if !found.routes.iter().any(|route| route.path == Path::root()) {
-            nginx.notes.different(at, "requests that no location carries are answered with 501");
-            found.routes.push(Route::plain(at, Path::root(), Action::NotCarried, &server.scope));
+        // A condition of the server that answers with an error keeps requests out.
+        found.closed.all |= found.nginx.conditions(inner);
+        found.locations(inner, &server.scope);
+        if !found.routes.iter().any(|route| route.path == root) {
+            let text = "requests that no location carries are answered with 501";
+            found.nginx.notes.different(at, text);
+            found.routes.push(Route::plain(at, root, Action::NotCarried, &server.scope));
         }
     }
-    found.compare_others(&mut nginx.notes);
-    let closed = found.unprotected;
-    let own = found.routes.iter().filter(|route| !route.is_automatic);
-    let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
-    // The location `/api` has this path, too, and `/api/` then redirects nothing.
-    let is_own =
-        |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
-    for route in found.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
-        if nginx.tree.count("route") >= ROUTES_MAX {
-            nginx.is_full = true;
-            let text = format!("of more than {ROUTES_MAX} routes, its requests would find another");
-            nginx.notes.unprotected(&route.at, text);
-            continue;
-        }
-        write(route, server, (closed, default_closed), nginx);
-    }
+    found.compare_others();
+    found.write();
 }
 
-#[derive(Default)]
-struct Found<'d> {
+/// The routes of a server that were found.
+struct Found<'f, 'd> {
+    nginx: &'f mut Nginx<'d>,
+    server: &'f Server<'d>,
+    /// All of the server is closed if requests that were kept out could find another route.
+    closed: Closed,
     routes: Vec<Route<'d>>,
     /// Locations with expressions, which are not written.
     others: Vec<Other>,
-    /// Requests that were kept out could find another route.
-    unprotected: bool,
     /// The paths of all locations, with whether one comes before any expression.
     paths: Vec<(bool, Path)>,
     /// Paths that were compared with those of expressions.
     compared: usize,
+    /// Locations inside each other.
+    depth: usize,
 }
 
-impl<'d> Found<'d> {
+impl<'d> Found<'_, 'd> {
     fn paths_of(&mut self, all: &[Directive], depth: usize) {
         for location in named(all, "location").filter(|_| depth < DEPTH_MAX) {
             let path = match (location.word(0), location.word(1)) {
@@ -180,90 +183,32 @@ impl<'d> Found<'d> {
         others.all(is_first).then_some((path.clone(), found.groups))
     }
 
-    /// `if` blocks of a server. One that answers with an error keeps requests out.
-    fn conditions(&mut self, all: &[Directive], switches: &BTreeSet<String>, notes: &mut Notes) {
-        for condition in named(all, "if") {
-            self.unprotected |= redirects::condition(condition, switches, notes);
+    fn locations(&mut self, all: &'d [Directive], outer: &Scope<'d>) {
+        if self.depth < DEPTH_MAX {
+            self.depth += 1;
+            named(all, "location").for_each(|location| self.location(location, outer));
+            self.depth -= 1;
         }
     }
 
-    fn locations(
-        &mut self,
-        all: &'d [Directive],
-        outer: &Scope<'d>,
-        server: &Server<'d>,
-        nginx: &mut Nginx<'d>,
-        depth: usize,
-    ) {
-        for location in named(all, "location").filter(|_| depth < DEPTH_MAX) {
-            self.location(location, outer, server, nginx, depth);
-        }
-    }
-
-    fn location(
-        &mut self,
-        location: &'d Directive,
-        outer: &Scope<'d>,
-        server: &Server<'d>,
-        nginx: &mut Nginx<'d>,
-        depth: usize,
-    ) {
+    fn location(&mut self, location: &'d Directive, outer: &Scope<'d>) {
         let inner = location.inner();
-        let mut scope = outer.inside(inner, &mut nginx.notes);
-        for condition in named(inner, "if") {
-            scope.unprotected |= redirects::condition(condition, &nginx.switches, &mut nginx.notes);
-        }
+        let mut scope = outer.inside(inner, &mut self.nginx.notes);
+        scope.unprotected |= self.nginx.conditions(inner);
         let has = |name| named(inner, name).next().is_some();
-        if has("try_files") && has("proxy_pass") {
-            // What it finds among its files decides whether the upstream is asked.
-            scope.unprotected = true;
-        }
-        let keeps_out =
-            scope.is_denied() || scope.is_unprotected() || inner.iter().any(table::restricts);
-        let found = match &location.words[..] {
-            [sign, pattern] if sign == "~" => self.of_expression(pattern),
-            _ => None,
-        };
-        let mut path = match &location.words[..] {
-            _ if let Some((path, groups)) = &found => {
-                scope.groups.extend(groups.clone());
-                path.clone()
-            }
-            [path] if path.starts_with('/') => Path::beginning(path),
-            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
-            [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
-            _ if keeps_out => {
-                self.unprotected = true;
-                let text = "routes have no such expressions, and this one refuses requests";
-                nginx.notes.unprotected(&location.at, text);
-                return not_written(location, nginx);
-            }
-            _ => {
-                let text = "routes have exact paths, prefixes and captures of segments; its \
-                            requests go to the others";
-                nginx.notes.left(&location.at, text);
-                // Other requests do not reach a location with a name.
-                if !location.word(0).starts_with('@') {
-                    self.others.push(Other {
-                        at: location.at.clone(),
-                        starts: starts(location.word(1)),
-                        does: does(inner, &scope),
-                        stores: stores(&scope),
-                    });
-                }
-                return not_written(location, nginx);
+        // What it finds among its files decides whether the upstream is asked.
+        scope.unprotected |= has("try_files") && has("proxy_pass");
+        let mut path = match self.path(location, &mut scope) {
+            Ok(path) => path,
+            Err(becomes) => {
+                // Requests that it keeps out would find another route.
+                self.closed.all |= matches!(becomes, Unprotected(_));
+                return self.nginx.not_carried(location, &becomes, "its location is not carried");
             }
         };
-        let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
-        if !matches!(path, Path::Pattern(_)) && has_no_route(path.text()) {
-            // Its requests would find another route.
-            self.unprotected = true;
-            nginx.notes.unprotected(&location.at, "the path of a route has no such characters");
-            return not_written(location, nginx);
-        }
-        nginx.notes.carried(&location.at);
+        self.nginx.notes.carried(&location.at);
         let mut cut = None;
-        let action = action(inner, (&mut path, &mut cut), &scope, server, nginx);
+        let action = action(inner, (&mut path, &mut cut), &scope, self.server, self.nginx);
         let forwards = matches!(action, Action::Upstream(_));
         if let Path::Prefix(prefix) = &path
             && forwards
@@ -277,22 +222,70 @@ impl<'d> Found<'d> {
             let route = Route::plain(&location.at, path, action, &Scope::default());
             self.routes.push(Route { is_automatic: true, ..route });
         }
+        let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
         let does = (!beats && forwards).then(|| does(inner, &scope));
-        let keys = if forwards { store::keys(&scope, &nginx.maps, &mut nginx.notes) } else { None };
+        let keys = match forwards {
+            true => store::keys(&scope, &self.nginx.maps, &mut self.nginx.notes),
+            false => None,
+        };
         let route = Route::plain(&location.at, path, action, &scope);
         self.routes.push(Route { does, keys, cut, ..route });
-        self.locations(inner, &scope, server, nginx, depth + 1);
+        self.locations(inner, &scope);
+    }
+
+    /// The path of a location, or what becomes of a location that is not written.
+    fn path(&mut self, location: &Directive, scope: &mut Scope<'d>) -> Result<Path, Becomes> {
+        let inner = location.inner();
+        let path = match &location.words[..] {
+            [sign, pattern]
+                if sign == "~"
+                    && let Some((path, groups)) = self.of_expression(pattern) =>
+            {
+                scope.groups.extend(groups);
+                return Ok(path);
+            }
+            [path] if path.starts_with('/') => Path::beginning(path),
+            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
+            [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
+            _ if scope.is_denied()
+                || scope.is_unprotected()
+                || inner.iter().any(table::restricts) =>
+            {
+                let text = "routes have no such expressions, and this one refuses requests";
+                return Err(Unprotected(text));
+            }
+            _ => {
+                // Other requests do not reach a location with a name.
+                if !location.word(0).starts_with('@') {
+                    self.others.push(Other {
+                        at: location.at.clone(),
+                        starts: starts(location.word(1)),
+                        does: does(inner, scope),
+                        stores: stores(scope),
+                    });
+                }
+                return Err(Left(
+                    "routes have exact paths, prefixes and captures of segments; its requests go \
+                     to the others",
+                ));
+            }
+        };
+        match has_no_route(path.text()) {
+            true => Err(Unprotected("the path of a route has no such characters")),
+            false => Ok(path),
+        }
     }
 
     /// Where requests of an expression would find a route that does something else, that is closed;
     /// where they would find one that stores otherwise, nothing is stored.
-    fn compare_others(&mut self, notes: &mut Notes) {
+    fn compare_others(&mut self) {
         let mut by_start: BTreeMap<&str, Vec<&Other>> = BTreeMap::new();
         for other in &self.others {
             for start in &other.starts {
                 by_start.entry(start).or_default().push(other);
             }
         }
+        let notes = &mut self.nginx.notes;
         for route in &mut self.routes {
             let Some(does) = &route.does else { continue };
             let path = route.path.start().to_ascii_lowercase();
@@ -304,9 +297,9 @@ impl<'d> Found<'d> {
             for other in above.chain(below.map(|(_, others)| others)).flatten() {
                 self.compared += 1;
                 if self.compared > COMPARISONS_MAX {
-                    self.unprotected = true;
-                    return notes
-                        .unprotected(&other.at, "there are too many: the server is closed");
+                    self.closed.all = true;
+                    let text = "there are too many: the server is closed";
+                    return notes.unprotected(&other.at, text);
                 }
                 if *does != other.does {
                     route.closed = true;
@@ -319,11 +312,23 @@ impl<'d> Found<'d> {
             }
         }
     }
-}
 
-/// Notes for what is inside a location that is not written.
-fn not_written(location: &Directive, nginx: &mut Nginx<'_>) {
-    table::inside(location, Fate::NotCarried, "its location is not carried", &mut nginx.notes);
+    fn write(self) {
+        let own = self.routes.iter().filter(|route| !route.is_automatic);
+        let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
+        // The location `/api` has this path, too, and `/api/` then redirects nothing.
+        let is_own =
+            |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
+        for route in self.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
+            if self.nginx.tree.count("route") < ROUTES_MAX {
+                write(route, self.server, self.closed, self.nginx);
+                continue;
+            }
+            self.nginx.is_full = true;
+            let text = format!("of more than {ROUTES_MAX} routes, its requests would find another");
+            self.nginx.notes.unprotected(&route.at, text);
+        }
+    }
 }
 
 /// Where a location sends its requests, and with which fields.
@@ -379,7 +384,9 @@ fn action<'d>(
     server: &Server<'d>,
     nginx: &mut Nginx<'d>,
 ) -> Action {
-    if let Some(answer) = redirects::action(inner, &server.names(scope), path, &mut nginx.notes) {
+    if let Some(answer) =
+        redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes)
+    {
         return answer;
     }
     let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
@@ -464,12 +471,7 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
     (host, added.unwrap_or(others && !has_text))
 }
 
-fn write<'d>(
-    route: &Route<'d>,
-    server: &Server<'d>,
-    (closed, default_closed): (bool, bool),
-    nginx: &mut Nginx<'d>,
-) {
+fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
     let mut section = Section::new("route");
     let (scope, from) = (&route.scope, route.at.to_string());
     route.path.write(&mut section, &from);
@@ -489,13 +491,13 @@ fn write<'d>(
                 keys.write(&mut section, "proxy_cache");
                 let codes = store::compression(scope, &mut nginx.tree, &mut nginx.notes);
                 if nginx.codes && !codes {
-                    section.set_for("compression", false, "gzip is off here");
+                    section.set("compression", false, "gzip is off here");
                 }
             }
             None if stores(scope).is_none() => {
-                section.set_for("store", false, "without proxy_cache nothing is stored");
+                section.set("store", false, "without proxy_cache nothing is stored");
             }
-            None => section.set_for("store", false, "see the notes of the import"),
+            None => section.set("store", false, "see the notes of the import"),
         }
         fields(&mut section, scope, route.keys.is_some(), &mut nginx.notes);
         if let Some(url) = &route.cut {
@@ -505,7 +507,7 @@ fn write<'d>(
         nginx.limited.push(Limited::new(server, &route.path, scope));
         nginx.bodies.push(limits::body(scope));
     }
-    if !is_denied && (closed || route.closed || scope.is_unprotected()) && !nginx.open {
+    if !is_denied && (closed.all || route.closed || scope.is_unprotected()) && !nginx.open {
         section.close();
     }
     if !server.hosts.is_empty() {
@@ -514,7 +516,7 @@ fn write<'d>(
         nginx.tree.add(named);
     }
     if server.default {
-        if default_closed && !nginx.open {
+        if closed.default && !nginx.open {
             section.close();
         }
         nginx.tree.add(section);

@@ -57,20 +57,16 @@ impl<'d> Upstreams<'d> {
         let name = wanted.authority.clone();
         let mut section = Section::new("upstream");
         section.set("name", name.clone(), &wanted.at);
-        if let Some(host) = &wanted.host {
-            section.set("host", host.clone(), &wanted.at);
-        }
-        if wanted.forwarded {
-            section.set_for("forwarded", "x_forwarded", "proxy_set_header");
-        }
-        if wanted.scheme.starts_with("grpc") {
-            let word = if wanted.scheme == "grpcs" { "h2" } else { "h2c" };
-            section.set("protocol", word, &wanted.at);
-        }
-        let scheme = match wanted.scheme.as_str() {
-            "https" | "grpcs" => "https",
-            _ => "http",
+        section.set_some("host", wanted.host.clone(), &wanted.at);
+        let forwarded = wanted.forwarded.then_some("x_forwarded");
+        section.set_some("forwarded", forwarded, "proxy_set_header");
+        let (scheme, protocol) = match wanted.scheme.as_str() {
+            "https" => ("https", None),
+            "grpcs" => ("https", Some("h2")),
+            "grpc" => ("http", Some("h2c")),
+            _ => ("http", None),
         };
+        section.set_some("protocol", protocol, &wanted.at);
         match self.blocks.get(wanted.authority.as_str()) {
             Some(block) => servers(&mut section, block, scheme, notes),
             None => {
@@ -214,7 +210,7 @@ fn settings(section: &mut Section, scope: &Scope<'_>, scheme: &str) {
     if scheme == "https" {
         let tls = section.below("upstream.tls");
         if !scope.is("proxy_ssl_verify", "on") {
-            tls.set_for("verify", false, "nginx's default: proxy_ssl_verify off");
+            tls.set("verify", false, "nginx's default: proxy_ssl_verify off");
         } else if let Some(ca) = scope.get("proxy_ssl_trusted_certificate") {
             tls.set("ca", ca.word(0), &ca.at);
         }

@@ -129,14 +129,12 @@ impl Squid {
         let first = group[0];
         let mut section = Section::new("upstream");
         section.set("name", first.name.clone(), &first.line.at);
-        if let Some(host) = first.host.as_deref().or(host) {
-            section.set("host", host, &first.line.at);
-        }
+        section.set_some("host", first.host.as_deref().or(host), &first.line.at);
         let word = match self.forwarded_for.as_ref().map_or("add", |(word, _)| word) {
             "add" | "replace" => "x_forwarded",
             _ => "none",
         };
-        section.set_for("forwarded", word, "forwarded_for");
+        section.set("forwarded", word, "forwarded_for");
         let mut urls = Vec::new();
         for (at, peer) in group.iter().enumerate() {
             if urls.contains(&peer.url) {
@@ -235,12 +233,10 @@ fn same_rules(one: &[Rule], other: &[Rule]) -> bool {
 /// A route that refuses.
 fn refusal(hosts: Option<Vec<String>>, reason: &str) -> Section {
     let mut route = Section::new("route");
-    if let Some(hosts) = hosts {
-        route.set_for("hosts", hosts, reason);
-    }
-    route.set_for("prefix", "/", reason);
-    route.set_for("answer", "access denied\n", reason);
-    route.set_for("status", Value::Count(403), reason);
+    route.set_some("hosts", hosts, reason);
+    route.set("prefix", "/", reason);
+    route.set("answer", "access denied\n", reason);
+    route.set("status", Value::Count(403), reason);
     route
 }
 

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::SyntaxError;
 use crate::input::Input;
 use crate::note::Place;
+use crate::{Parsed, SyntaxError};
 
 /// A directive: its name and its words.
 #[derive(Clone, Debug, Default)]
@@ -53,11 +53,7 @@ pub(crate) fn public(word: &str) -> &str {
 ///
 /// # Errors
 /// A limit is exceeded, or a quote is not closed.
-pub(crate) fn parse(
-    file: &Rc<str>,
-    text: &str,
-    input: &mut Input<'_>,
-) -> Result<Vec<Line>, SyntaxError> {
+pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<Vec<Line>> {
     let mut lines = Vec::new();
     let mut number = 0;
     let mut rest = text.lines();
@@ -126,7 +122,7 @@ const CONDITION: &str = "what depends on a condition is not carried; write the b
                          without its condition, and import again";
 
 /// Splits at spaces. Quotes keep spaces together, and stay: a quoted word can name a file.
-fn words(text: &str, at: &Place) -> Result<Vec<String>, SyntaxError> {
+fn words(text: &str, at: &Place) -> Parsed<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() && !rest.starts_with('#') {
@@ -149,7 +145,7 @@ pub(crate) fn values(
     words: &[String],
     at: &Place,
     input: &mut Input<'_>,
-) -> Result<Result<Vec<String>, String>, SyntaxError> {
+) -> Parsed<Result<Vec<String>, String>> {
     let mut values = Vec::new();
     for word in words {
         let Some(name) = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
@@ -160,7 +156,7 @@ pub(crate) fn values(
             Ok(files) => files,
             Err(why) => return Ok(Err(why)),
         };
-        let lines = files.iter().flat_map(|(_, text)| text.lines()).map(str::trim);
+        let lines = files.iter().flat_map(|file| file.text.lines()).map(str::trim);
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
             input.count_directive(at)?;
             values.push(line.split(" #").next().unwrap_or(line).trim().to_owned());
@@ -207,7 +203,7 @@ mod tests {
     fn words_comments_and_continued_lines() {
         let text = "# a comment \\\nacl a src \\\n  10.0.0.1   # why\n\nport 80 \"x y\" a#b\n";
         let mut read = |_: &str| Err("no".to_owned());
-        let mut input = Input::new(&mut read);
+        let mut input = Input::new(&mut read, false);
         let lines = parse(&Rc::from("f"), text, &mut input).unwrap();
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].at.line, lines[0].shown()), (2, "acl a src 10.0.0.1".to_owned()));
@@ -227,7 +223,7 @@ mod tests {
             ("acl a src 1 # \\\n 2\nport 1\n", "acl a src 1"),
         ] {
             let mut read = |_: &str| Err("no".to_owned());
-            let mut input = Input::new(&mut read);
+            let mut input = Input::new(&mut read, false);
             let lines = parse(&Rc::from("f"), text, &mut input).unwrap();
             assert_eq!(lines.len(), 2, "{text:?}: {lines:?}");
             assert_eq!((&*lines[0].shown(), &*lines[1].name), (wanted, "port"), "{text:?}");

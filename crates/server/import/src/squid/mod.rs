@@ -28,7 +28,7 @@ use self::peers::{Caches, Senders};
 use self::ports::Port;
 use self::shaping::Pools;
 use self::store::Stored;
-use crate::SyntaxError;
+use crate::Parsed;
 use crate::input::Input;
 use crate::limits::{LIST_MAX, NETWORKS_MAX};
 use crate::note::{Notes, Place};
@@ -67,15 +67,10 @@ const MEMORY: u64 = 256 << 20;
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(
-    file: &Rc<str>,
-    text: &str,
-    open: bool,
-    input: &mut Input<'_>,
-) -> Result<(Tree, Notes), SyntaxError> {
+pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
     let lines = parse(file, text, input)?;
     let notes = std::mem::take(&mut input.notes);
-    let mut squid = Squid { notes, open, memory: MEMORY, ..Squid::default() };
+    let mut squid = Squid { notes, open: input.open, memory: MEMORY, ..Squid::default() };
     // A rule has its lists with what later lines add to them.
     let is_list = |line: &&Line| line.name == "acl";
     for line in lines.iter().filter(is_list) {
@@ -89,7 +84,7 @@ pub(crate) fn import(
 }
 
 impl Squid {
-    fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Result<(), SyntaxError> {
+    fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Parsed<()> {
         // The names of lists have no case.
         let (name, kind) = (&*line.word(0).to_ascii_lowercase(), line.word(1));
         let set = match values(line.rest(2), &line.at, input)? {
@@ -168,7 +163,7 @@ impl Squid {
             from = purge::purgers(&self.rules, &mut self.notes);
         }
         let reason = "who may PURGE, by http_access; without a line Squid refuses it";
-        self.tree.section("purge").set_for("from", from, reason);
+        self.tree.section("purge").set("from", from, reason);
         if forward {
             self.forward();
         }
@@ -207,36 +202,34 @@ impl Squid {
             section.comment("A line that denies was not carried, so no client is let in.");
             section.comment("When its purpose is served otherwise, replace allow_from by this:");
             section.comment(Section::line_of("allow_from", &Value::Texts(clients)));
-            section.set_for("allow_from", Vec::new(), "closed: see the notes of the import");
+            section.set("allow_from", Vec::new(), "closed: see the notes of the import");
         } else {
-            section.set_for("allow_from", clients, from);
+            section.set("allow_from", clients, from);
         }
-        section.set_for("ports", texts(&sets.ports), from);
-        section.set_for("connect_ports", texts(&sets.connect_ports), from);
+        section.set("ports", texts(&sets.ports), from);
+        section.set("connect_ports", texts(&sets.connect_ports), from);
         match sets.allow_domains {
             // An empty list would allow all.
             Some(domains) if domains.is_empty() => {
-                section.set_for("allow_from", Vec::new(), "no domain is allowed");
+                section.set("allow_from", Vec::new(), "no domain is allowed");
             }
-            Some(domains) => section.set_for("allow_domains", domains, from),
+            Some(domains) => section.set("allow_domains", domains, from),
             None => {}
         }
-        if !sets.deny_domains.is_empty() {
-            section.set_for("deny_domains", sets.deny_domains, from);
-        }
+        section.set_list("deny_domains", &sets.deny_domains, from);
         // Squid's own defaults, where ours differ.
         let (word, from) = match &self.forwarded_for {
             Some((word, at)) => (*word, at.to_string()),
             None => ("add", "Squid's default".to_owned()),
         };
-        section.set_for("x_forwarded_for", word, &from);
+        section.set("x_forwarded_for", word, &from);
         let users = section.get("users").is_some();
         if users && !sets.users {
             // A file of users alone asks for no password in Squid.
             section.unset("users");
         }
         if sets.users && !users {
-            section.set_for("allow_from", Vec::new(), "closed: passwords need basic_ncsa_auth");
+            section.set("allow_from", Vec::new(), "closed: passwords need basic_ncsa_auth");
         }
     }
 

@@ -209,7 +209,7 @@ impl Squid {
             }
             if is_on {
                 let from = texts_of(&from.networks(NETWORKS_MAX).unwrap_or_default());
-                self.tree.section(section).set_for(key, from, rules);
+                self.tree.section(section).set(key, from, rules);
             }
         }
     }
@@ -236,12 +236,10 @@ impl Squid {
         let has_parents = parents().next().is_some();
         let main = parents().filter(|peer| !peer.is_default).count();
         let balance = parents().map(|peer| peer.balance).find(|balance| !balance.is_empty());
-        if let Some(balance) = balance {
-            self.tree.section("hierarchy").set_for("balance", balance, "cache_peer");
-        }
+        self.tree.section("hierarchy").set_some("balance", balance, "cache_peer");
         let mut hierarchy = |key, list: Vec<String>, from: &str| {
-            if !list.is_empty() && forward {
-                self.tree.section("hierarchy").set_for(key, list, from);
+            if forward {
+                self.tree.section("hierarchy").set_list(key, &list, from);
             }
         };
         if !written.is_empty() {
@@ -268,9 +266,7 @@ impl Squid {
                     true => main > 0 || !first,
                     false => balance.is_none() && !first,
                 };
-                if is_backup {
-                    peer.section.set("backup", true, &peer.line.at);
-                }
+                peer.section.set_some("backup", is_backup.then_some(true), &peer.line.at);
                 first &= peer.is_default && main > 0;
                 if peer.balance.is_empty() && balance.is_some() && !peer.is_default {
                     why.push("one balance is for all parents");

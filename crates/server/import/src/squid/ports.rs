@@ -88,7 +88,7 @@ impl Port {
         section.set("address", self.address.clone(), &self.line.at);
         section.set("role", if self.accel { "reverse" } else { "forward" }, &self.line.at);
         if self.proxy_header {
-            section.set_for("proxy_from", senders.to_vec(), "proxy_protocol_access");
+            section.set("proxy_from", senders.to_vec(), "proxy_protocol_access");
         }
         if let Some((chain, key)) = &self.certificate {
             let tls = section.below("listen.tls").below("listen.tls.certificate");

@@ -48,7 +48,7 @@ pub(crate) fn connections_of(squid: &mut Squid, line: &Line) -> Becomes {
 
 /// Writes a quota of connections for each client.
 pub(crate) fn connections(count: u64, squid: &mut Squid, line: &Line) -> Becomes {
-    let mut section = quota(&squid.tree, "connections", "network", &line.at.to_string());
+    let mut section = quota(&squid.tree, "connections", "network", &line.at);
     section.set("connections", count, &line.at);
     squid.tree.add(section);
     Carried
@@ -137,18 +137,13 @@ impl Squid {
             if *by == "user" && self.tree.all("forward").all(|one| one.get("users").is_none()) {
                 return Err("without passwords there are no users".to_owned());
             }
-            let from = line.at.to_string();
-            let mut section = quota(&self.tree, &format!("pool-{number}-{name}"), by, &from);
-            if let Some(bits) = v4_prefix {
-                section.set("v4_prefix", *bits, &line.at);
-            }
+            let mut section = quota(&self.tree, &format!("pool-{number}-{name}"), by, &line.at);
+            section.set_some("v4_prefix", *v4_prefix, &line.at);
             section.set("bytes", format!("{restore}/s"), &line.at);
             let burst = max.clamp(1 << 10, 1 << 40);
             section.set("bytes_burst", Value::Bytes(burst), &line.at);
-            section.set_for("counts", "fetches", "delay pools are for misses");
-            if !except.is_empty() {
-                section.set_for("except_from", except.clone(), "delay_access");
-            }
+            section.set("counts", "fetches", "delay pools are for misses");
+            section.set_list("except_from", &except, "delay_access");
             sections.push(section);
         }
         Ok((sections, clients))

@@ -136,12 +136,12 @@ impl Stored {
                 continue;
             };
             let prefix = prefix.to_owned();
-            let off = |route: &mut Section| route.set_for("store", false, "cache deny");
+            let off = |route: &mut Section| route.set("store", false, "cache deny");
             // What is below it, and is not stored, is another route.
             let below = self.without.iter().filter(|path| path.starts_with(&prefix));
             for path in below.filter(|path| **path != prefix) {
                 let mut more = route.clone();
-                more.set_for("prefix", path.as_str(), "cache deny");
+                more.set("prefix", path.as_str(), "cache deny");
                 off(&mut more);
                 all.push(more);
             }

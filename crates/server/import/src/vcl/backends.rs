@@ -15,6 +15,9 @@ struct Director {
     backends: Vec<(String, Option<u64>)>,
 }
 
+/// Varnish sends it by its built-in subroutine.
+const FORWARDED: &str = "X-Forwarded-For, as Varnish sends it";
+
 /// Writes an upstream for each backend, and for each director of `vcl_init`. Returns their names,
 /// that of the default backend first.
 pub(crate) fn upstreams(
@@ -24,6 +27,7 @@ pub(crate) fn upstreams(
     notes: &mut Notes,
 ) -> Vec<String> {
     let mut names = Vec::new();
+    let forwarded = forwards.then_some("x_forwarded");
     for block in &program.blocks {
         match block.kind.as_str() {
             "backend" if block.fields.iter().any(|field| field.name == "host") => {
@@ -32,7 +36,7 @@ pub(crate) fn upstreams(
                 section.set("name", block.name.clone(), &block.at);
                 server(&mut section, block, None, false, notes);
                 settings(&mut section, block, program, notes);
-                usual(&mut section, forwards);
+                section.set_some("forwarded", forwarded, FORWARDED);
                 tree.add(section);
                 notes.carried(&block.at);
             }
@@ -57,20 +61,12 @@ pub(crate) fn upstreams(
         }
         if let Some(block) = first {
             settings(&mut section, block, program, notes);
-            usual(&mut section, forwards);
+            section.set_some("forwarded", forwarded, FORWARDED);
             tree.add(section);
             names.push(name);
         }
     }
     names
-}
-
-/// Varnish sends X-Forwarded-For by its built-in subroutine.
-fn usual(section: &mut Section, forwards: bool) {
-    if !forwards {
-        return;
-    }
-    section.set_for("forwarded", "x_forwarded", "X-Forwarded-For, as Varnish sends it");
 }
 
 fn server(

@@ -8,8 +8,7 @@
 //! client's own field is removed. Statements behind a branch that is not known and can end the
 //! subroutine are in doubt: they are carried only as far as that opens nothing.
 
-use std::collections::BTreeSet;
-
+use super::Run;
 use super::conditions::{comparisons, mentions, truth};
 use super::doubts::new_status;
 use super::lexer::Word;
@@ -27,47 +26,15 @@ use crate::table::is_one;
 /// Statements that are run for all cells together, at most.
 const STEPS_MAX: usize = 1_000_000;
 
-/// Runs subroutines, and remembers what became of each statement.
-pub(crate) struct Runner<'p> {
-    program: &'p Program,
-    fates: Vec<Option<(Fate, String)>>,
-    steps: usize,
-    depth: usize,
-    /// Statuses of `synth` that become redirects.
-    pub(super) redirects: BTreeSet<u64>,
-    /// The upstreams.
-    names: Vec<String>,
-    /// Upstreams are sent X-Forwarded-For.
-    pub(super) forwards: bool,
-    /// After `vcl_recv`, when no answer can be given any more.
-    is_late: bool,
-}
-
 const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
 const KEY: &str = "none of our keys has this, so nothing is stored (a class of devices is \
                    `device = true`)";
 const AGES: &str = "lifetimes are by status and by content type";
 
-impl<'p> Runner<'p> {
-    pub(crate) fn new(
-        program: &'p Program,
-        redirects: BTreeSet<u64>,
-        names: &[String],
-        forwards: bool,
-    ) -> Runner<'p> {
-        let (fates, names) = (vec![None; program.statements], names.to_vec());
-        let (steps, depth, is_late) = (0, 0, false);
-        Runner { program, fates, steps, depth, redirects, names, forwards, is_late }
-    }
-
+impl<'p> Run<'p> {
     /// Whether too much was run.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.steps > STEPS_MAX
-    }
-
-    /// What became of a statement; `None`: it was never reached.
-    pub(crate) fn fate(&self, stmt: &Stmt) -> Option<&(Fate, String)> {
-        self.fates.get(stmt.id).and_then(Option::as_ref)
     }
 
     /// Runs the program for a request. The end is that of `vcl_recv`.
@@ -170,7 +137,7 @@ impl<'p> Runner<'p> {
         state: &mut State,
     ) -> bool {
         for (at, (condition, body)) in arms.iter().enumerate() {
-            self.steps += condition.as_ref().map_or(0, comparisons);
+            self.steps += condition.as_ref().map_or(0, |one| comparisons(one).len());
             let truth = condition.as_ref().map_or(Some(true), |one| truth(one, request, state));
             match truth {
                 Some(false) => self.note(stmt, &Carried),
@@ -320,7 +287,8 @@ impl<'p> Runner<'p> {
                     all => all,
                 };
                 let status = status_of(inner).unwrap_or(503);
-                let target = text_of(reason, request).filter(|_| self.redirects.contains(&status));
+                let target =
+                    text_of(reason, request).filter(|_| self.redirects.contains_key(&status));
                 let has_captures = target.is_some_and(|(target, _)| target.contains('{'));
                 let becomes = if has_captures { Different(CAPTURES) } else { Carried };
                 return (Some(End::Synth(status, reason.to_vec())), becomes);
