@@ -247,10 +247,14 @@ fn filled(template: &str, scope: &[&Value]) -> Option<String> {
     Some(text + rest)
 }
 
-/// A value: `n` with thousands separated; `d` with three digits or more; a number of decimals; the
-/// same with a sign, as in `+1`; `%`, a share in percent; `p`, percent in which a small value is not
-/// shown as zero; `i` and `%i`, a figure or a share with its interval; `o`, a ratio as the difference from
-/// one, with its interval. All others show the value of a figure. Text is shown as it is.
+/// A value as text. Text is shown as it is. Of a figure, the value is shown, except by the last
+/// three formats.
+///
+/// - `n`: with thousands separated; `d`: with three digits or more; `2`: with two decimals, and
+///   `+2` with a sign, too;
+/// - `%`: a share in percent; `p`: percent in which a small value is not shown as zero;
+/// - `i`: with its interval; `%i`: a share with its interval; `o`: a ratio as the difference from
+///   one, with its interval.
 fn formatted(value: &Value, format: &str) -> Option<String> {
     if let Value::String(text) = value {
         return Some(text.clone());
@@ -305,7 +309,8 @@ mod tests {
     #[test]
     fn a_template_is_filled_in_from_the_row_or_the_outcome() {
         let row = json!({
-            "server": "ours", "boosted": true, "none": null, "share": 0.281, "zero": 0.0, "small": 0.01,
+            "server": "ours", "boosted": true, "none": null,
+            "share": 0.281, "zero": 0.0, "small": 0.01,
             "us": {"value": 4.93, "interval": [4.5, 5.25], "rounds": 3},
             "once": {"value": 1234.75, "interval": null, "rounds": 1},
         });
