@@ -33,7 +33,6 @@
 //! If the wakes are not known, they are assumed: of requests at random instants, the part `1 −
 //! C/cap` finds the CPU idle and wakes it.
 
-use nalgebra::{SMatrix, SVector};
 use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
@@ -41,6 +40,7 @@ use crate::capacity::{Autocorrelation, Capacity, Question, Why};
 use crate::dist::{t_critical, t_upper_p, weighted_median};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
+use crate::matrix::{dot, symmetric_inverse};
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
 /// The values of this constant and the next five come from trials of real servers, see
@@ -95,8 +95,7 @@ const CONVERGED: f64 = 1e-6;
 /// Coefficients: ln b, ln w₀, ln w₁, and a as a share of the cap.
 const P: usize = 4;
 
-type Vector = SVector<f64, P>;
-type Matrix = SMatrix<f64, P, P>;
+type Vector = [f64; P];
 
 /// What a request costs within an episode of an event loop, from a wake to the next sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -320,13 +319,13 @@ pub(crate) fn fit_busy(
     let precision = |sd: f64| (wider * sd).powi(-2);
     let (request, wake, cold) = ((REQUEST_COST.0 * cheapest).ln(), WAKE_COST, COLD_COST);
     let prior = Prior {
-        means: Vector::new(request, in_cap(wake.0), in_cap(cold.0), 0.0),
-        precisions: Vector::new(
+        means: [request, in_cap(wake.0), in_cap(cold.0), 0.0],
+        precisions: [
             REQUEST_COST.1.powi(-2),
             precision(wake.1),
             precision(cold.1),
             FIXED_SD.powi(-2),
-        ),
+        ],
     };
     let of_wakes = WakesByUse::of(&rows)?;
     let (line, step) = search(&rows, &prior)?;
@@ -342,8 +341,8 @@ pub(crate) fn fit_busy(
     let at_cap = b + warm + of_cold;
     let free = 1.0 - line.0[P - 1];
     // The derivative of the log of the capacity.
-    let towards = Vector::new(-b / at_cap, -warm / at_cap, -of_cold / at_cap, -1.0 / free);
-    let of_line = (towards.transpose() * cov * towards)[0];
+    let towards = [-b / at_cap, -warm / at_cap, -of_cold / at_cap, -1.0 / free];
+    let of_line: f64 = cov.iter().zip(towards).map(|(row, by)| by * dot(row, &towards)).sum();
     let reached = rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let of_model = wider * MODEL_SD.0.hypot(MODEL_SD.1 * (1.0 - reached).max(0.0));
     let (other, probability) = of_wakes.other;
@@ -445,12 +444,7 @@ impl Line {
     /// The use in an interval by the line, and its derivatives by the coefficients.
     fn use_in(&self, row: &Row) -> (f64, Vector) {
         let wakes = row.rate * row.wakes;
-        let parts = Vector::new(
-            row.rate * self.at(0),
-            wakes * self.at(1),
-            wakes * row.cold * self.at(2),
-            1.0,
-        );
+        let parts = [row.rate * self.at(0), wakes * self.at(1), wakes * row.cold * self.at(2), 1.0];
         (parts[0] + parts[1] + parts[2] + self.0[P - 1], parts)
     }
 }
@@ -462,9 +456,9 @@ fn search(rows: &[Row], prior: &Prior) -> Result<(Line, Step), Unfit> {
     let mut step = Step::of(rows, &line, prior)?;
     for _ in 0..ITERATIONS {
         let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
-        let mut next = line.0 + Vector::from_fn(|j, _| by(j));
+        let mut next: Vector = std::array::from_fn(|j| line.0[j] + by(j));
         next[P - 1] = next[P - 1].clamp(0.0, least_used);
-        let moved = (next - line.0).amax();
+        let moved = next.iter().zip(line.0).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         line = Line::new(next);
         step = Step::of(rows, &line, prior)?;
         if moved < CONVERGED {
@@ -477,7 +471,7 @@ fn search(rows: &[Row], prior: &Prior) -> Result<(Line, Step), Unfit> {
 /// A Gauss–Newton step from a line, and what is known of the coefficients there.
 struct Step {
     towards: Vector,
-    cov: Matrix,
+    cov: Vec<Vec<f64>>,
     residual_sd: f64,
 }
 
@@ -489,7 +483,7 @@ impl Step {
         for row in rows {
             let (fitted, parts) = line.use_in(row);
             residuals.push((row.used / fitted).ln());
-            slopes.push(parts / fitted);
+            slopes.push(parts.map(|part| part / fitted));
         }
         let absolute = residuals.iter().map(|r| r.abs());
         let typical = weighted_median(absolute.zip(rows.iter().map(|row| row.n)).collect());
@@ -501,14 +495,19 @@ impl Step {
         let residual_sd = (squares / (n - P as f64)).sqrt();
         let each_counts = (INDEPENDENT_MAX / n).min(1.0);
         let variance = residual_sd.max(RESIDUAL_MIN).powi(2) / each_counts;
-        let mut normal = Matrix::from_diagonal(&prior.precisions);
-        let mut right = prior.precisions.component_mul(&(prior.means - line.0));
-        for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
-            normal += slope * slope.transpose() * (weight / variance);
-            right += slope * (weight / variance * residual);
+        let (mut normal, mut right) = (vec![vec![0.0; P]; P], [0.0; P]);
+        for i in 0..P {
+            let precision = prior.precisions[i];
+            normal[i][i] = precision;
+            right[i] = precision * (prior.means[i] - line.0[i]);
+            for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
+                let by = slope[i] * weight / variance;
+                normal[i].iter_mut().zip(slope).for_each(|(entry, other)| *entry += by * other);
+                right[i] += by * residual;
+            }
         }
-        let cov = normal.try_inverse().ok_or(Unfit::Singular)?;
-        Ok(Step { towards: cov * right, cov, residual_sd })
+        let cov = symmetric_inverse(normal).ok_or(Unfit::Singular)?;
+        Ok(Step { towards: std::array::from_fn(|i| dot(&cov[i], &right)), cov, residual_sd })
     }
 }
 

@@ -61,6 +61,7 @@ pub mod interval;
 pub mod line;
 pub mod linear;
 pub mod load_line;
+mod matrix;
 pub mod modes;
 pub mod objective;
 pub mod ratio;

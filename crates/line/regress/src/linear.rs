@@ -5,10 +5,10 @@
 //! intercept's column is 1) and solved by QR, so that the squared rate of the curvature test does
 //! not lose the digits that it would lose in normal equations.
 
-use nalgebra::{DMatrix, DVector};
 use serde::Serialize;
 
 use crate::Unfit;
+use crate::matrix::{Factors, dot, factorised, product, singular_values, upper_inverse};
 
 /// A column of ones and the regressors, all of the same length. Rows are in time order.
 #[derive(Clone, Debug)]
@@ -100,16 +100,12 @@ impl Design {
     /// Welsch 1980: above 30 the coefficients are hard to separate).
     #[must_use]
     pub fn condition_number(&self) -> f64 {
-        let lengths: Vec<f64> = self
-            .columns
-            .iter()
-            .map(|column| column.iter().map(|v| v * v).sum::<f64>().sqrt())
-            .collect();
-        let matrix = DMatrix::from_fn(self.rows, self.coefficients(), |i, j| {
-            if lengths[j] > 0.0 { self.columns[j][i] / lengths[j] } else { 0.0 }
-        });
-        // R has the singular values of the whole matrix, and is small.
-        let singular = matrix.qr().r().singular_values();
+        let of_unit_length = |column: &Vec<f64>| {
+            let length = dot(column, column).sqrt();
+            let divisor = if length > 0.0 { length } else { 1.0 };
+            column.iter().map(|v| v / divisor).collect()
+        };
+        let singular = singular_values(self.columns.iter().map(of_unit_length).collect());
         let largest = singular.iter().copied().fold(0.0, f64::max);
         let smallest = singular.iter().copied().fold(f64::INFINITY, f64::min);
         if smallest > 0.0 { largest / smallest } else { f64::INFINITY }
@@ -215,8 +211,9 @@ pub fn two_stage(
 /// The factorised design, which is computed once and used for many responses. Because all responses
 /// use the same factors, the fits of parts add up to the fit of their sum.
 pub(crate) struct Solver {
-    q: DMatrix<f64>,
-    r_inverse: DMatrix<f64>,
+    /// The columns of Q.
+    q: Vec<Vec<f64>>,
+    r_inverse: Vec<Vec<f64>>,
     scales: Vec<f64>,
 }
 
@@ -231,45 +228,50 @@ impl Solver {
             return Err(Unfit::TooFew { needed: p, found: n });
         }
         let scales = design.scales();
-        let matrix = DMatrix::from_fn(n, p, |i, j| {
-            root_weight(weights, i) * design.columns[j][i] / scales[j]
-        });
-        let lengths: Vec<f64> = matrix.column_iter().map(|c| c.norm()).collect();
-        let qr = matrix.qr();
-        let r = qr.r();
+        let scaled = |(column, scale): (&Vec<f64>, &f64)| -> Vec<f64> {
+            (0..n).map(|i| root_weight(weights, i) * column[i] / scale).collect()
+        };
+        let columns: Vec<Vec<f64>> = design.columns.iter().zip(&scales).map(scaled).collect();
+        let lengths: Vec<f64> = columns.iter().map(|column| dot(column, column).sqrt()).collect();
+        let Factors { q, r } = factorised(columns);
         // A pivot over its column's length is the part that the earlier columns do not explain.
-        let dependent = (0..p).any(|j| r[(j, j)].abs() <= Self::PIVOT_MIN * lengths[j]);
+        let dependent = (0..p).any(|j| r[j][j] <= Self::PIVOT_MIN * lengths[j]);
         if dependent {
             return Err(Unfit::Singular);
         }
-        let r_inverse = r.try_inverse().ok_or(Unfit::Singular)?;
-        Ok(Solver { q: qr.q(), r_inverse, scales })
+        let r_inverse = upper_inverse(&r).ok_or(Unfit::Singular)?;
+        Ok(Solver { q, r_inverse, scales })
     }
 
     /// The coefficients for one response.
     pub(crate) fn solve(&self, y: &[f64], weights: Option<&[f64]>) -> Vec<f64> {
-        let weighted = DVector::from_fn(y.len(), |i, _| root_weight(weights, i) * y[i]);
-        let scaled = &self.r_inverse * (self.q.transpose() * weighted);
-        scaled.iter().zip(&self.scales).map(|(c, scale)| c / scale).collect()
+        let weighted: Vec<f64> =
+            y.iter().enumerate().map(|(i, y)| root_weight(weights, i) * y).collect();
+        let along: Vec<f64> = self.q.iter().map(|column| dot(column, &weighted)).collect();
+        self.r_inverse
+            .iter()
+            .zip(&self.scales)
+            .map(|(row, scale)| dot(row, &along) / scale)
+            .collect()
     }
 
     /// For each row, what a response of one in that row and zero in the others adds to coefficient
     /// `j`.
     pub(crate) fn influence(&self, j: usize, weights: Option<&[f64]>) -> Vec<f64> {
         let of_row = |i: usize| -> f64 {
-            let through = (0..self.q.ncols()).map(|k| self.r_inverse[(j, k)] * self.q[(i, k)]);
+            let through = self.r_inverse[j].iter().zip(&self.q).map(|(r, column)| r * column[i]);
             through.sum::<f64>() * root_weight(weights, i) / self.scales[j]
         };
-        (0..self.q.nrows()).map(of_row).collect()
+        (0..self.q[0].len()).map(of_row).collect()
     }
 
     /// `(X'WX)^-1`.
     pub(crate) fn unscaled_cov(&self) -> Vec<Vec<f64>> {
-        let product = &self.r_inverse * self.r_inverse.transpose();
-        let p = self.scales.len();
-        (0..p)
-            .map(|i| (0..p).map(|j| product[(i, j)] / (self.scales[i] * self.scales[j])).collect())
-            .collect()
+        let of_row = |(row, scale): (&Vec<f64>, &f64)| {
+            let entry = |(other, by): (&Vec<f64>, &f64)| dot(row, other) / (scale * by);
+            self.r_inverse.iter().zip(&self.scales).map(entry).collect()
+        };
+        self.r_inverse.iter().zip(&self.scales).map(of_row).collect()
     }
 
     pub(crate) fn fit(
@@ -314,24 +316,26 @@ pub fn hac_cov(design: &Design, scores: &[f64], bread: &[Vec<f64>], lags: usize)
     let moments: Vec<Vec<f64>> = (0..p)
         .map(|j| (0..n).map(|i| design.columns[j][i] / scales[j] * scores[i]).collect())
         .collect();
-    let mut meat = DMatrix::<f64>::zeros(p, p);
+    let mut meat = vec![vec![0.0; p]; p];
     for lag in 0..=lags.min(n.saturating_sub(1)) {
         let kernel = 1.0 - lag as f64 / (lags as f64 + 1.0);
         for a in 0..p {
             for b in 0..p {
                 let gamma: f64 =
                     moments[a][lag..].iter().zip(&moments[b]).map(|(u, v)| u * v).sum();
-                meat[(a, b)] += kernel * gamma;
+                meat[a][b] += kernel * gamma;
                 if lag > 0 {
-                    meat[(b, a)] += kernel * gamma;
+                    meat[b][a] += kernel * gamma;
                 }
             }
         }
     }
-    let scaled_bread = DMatrix::from_fn(p, p, |i, j| bread[i][j] * scales[i] * scales[j]);
+    let of_row = |i: usize| (0..p).map(|j| bread[i][j] * scales[i] * scales[j]).collect();
+    let scaled_bread: Vec<Vec<f64>> = (0..p).map(of_row).collect();
     let correction = if n > p { n as f64 / (n - p) as f64 } else { 1.0 };
-    let sandwich = &scaled_bread * meat * &scaled_bread * correction;
-    (0..p).map(|i| (0..p).map(|j| sandwich[(i, j)] / (scales[i] * scales[j])).collect()).collect()
+    let sandwich = product(&product(&scaled_bread, &meat), &scaled_bread);
+    let entry = |i: usize, j: usize| sandwich[i][j] * correction / (scales[i] * scales[j]);
+    (0..p).map(|i| (0..p).map(|j| entry(i, j)).collect()).collect()
 }
 
 /// The number of lags of the covariance: the larger of Newey and West's rule of thumb
