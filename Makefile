@@ -26,7 +26,7 @@ demo:
 
 build:
 	@./setup.sh build
-	cargo build --release --locked -p plimsoll
+	cargo build --release --locked -p plimsoll -p interpose -p studies
 
 # One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
 # seeds for one minute. A failure there prints its seed and the command to repeat it. The last
