@@ -130,13 +130,6 @@ impl<'b> RequestHead<'b> {
         self.meta.line.version = version;
         self
     }
-
-    /// The same head without content, when the end of the stream has shown that none follows.
-    #[must_use]
-    pub fn without_content(mut self) -> RequestHead<'b> {
-        self.meta.body = BodyKind::None;
-        self
-    }
 }
 
 impl std::fmt::Debug for RequestHead<'_> {
@@ -155,6 +148,32 @@ impl std::fmt::Debug for RequestHead<'_> {
 owned_head! {
     /// A head of a request that owns its bytes.
     OwnedRequest of RequestHead
+}
+
+impl OwnedRequest {
+    /// The method, if it is a known one.
+    #[inline]
+    pub fn method(&self) -> Method {
+        self.meta.line.method
+    }
+
+    /// The method as sent.
+    #[inline]
+    pub fn method_bytes(&self) -> &[u8] {
+        let Line { start, method_len, .. } = self.meta.line;
+        &self.bytes[start..start + method_len]
+    }
+
+    /// Drops the content, when the end of the stream has shown that none follows.
+    pub fn end_without_content(&mut self) {
+        self.meta.body = BodyKind::None;
+    }
+
+    /// The version of the sender.
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.meta.line.version
+    }
 }
 
 impl Meta {

@@ -18,7 +18,7 @@
 //!
 //! # What it promises
 //!
-//! (`peering/src/digest.rs`, `server/src/our_digest.rs`, `upstream/src/digests.rs`). Ours is made
+//! (`peering/src/digest.rs`, `server/src/our_digest.rs`, `upstream/src/peers.rs`). Ours is made
 //! by one core in slices of bounded work, from the memory and the disk that all cores share. It
 //! announces only what stays fresh until it expires and what, when it was looked at, a listener
 //! would have served; reading the disk for it has a bound in time. That of a peer is part of the

@@ -39,7 +39,7 @@ use transport::tls::CoreTls;
 
 use crate::limits::{HEADS_BYTES_MAX, OUTPUT_BYTES_MAX};
 use crate::room::{Place, Room};
-use crate::spares::{Reused, Spares};
+use crate::spares::{Reused, SharedHead, Spares};
 
 /// The handle: see the module's documentation.
 pub struct CoreIo {
@@ -56,7 +56,7 @@ pub struct CoreIo {
     buffers: RefCell<Buffers>,
     scratch: RefCell<Box<Scratch>>,
     spare_bytes: Spares<Vec<u8>>,
-    spare_requests: Spares<Box<OwnedRequest>>,
+    spare_requests: Spares<Rc<OwnedRequest>>,
     spare_responses: Spares<Box<OwnedResponse>>,
     connections: RefCell<SlotTable<Place>>,
     draining: Cell<Draining>,
@@ -238,8 +238,11 @@ impl CoreIo {
     }
 
     /// A copy of a client's head, in the memory of an earlier one.
-    pub fn incoming(&self, head: &RequestHead<'_>) -> Reused<Box<OwnedRequest>> {
-        self.spare_requests.take(|| Box::new(head.detach()), |owned| head.detach_over(owned))
+    pub fn incoming(&self, head: &RequestHead<'_>) -> SharedHead {
+        let again = |owned: &mut Rc<OwnedRequest>| {
+            head.detach_over(Rc::get_mut(owned).expect("nothing else uses a spare head"));
+        };
+        self.spare_requests.take(|| Rc::new(head.detach()), again)
     }
 
     /// A copy of an upstream's head, in the memory of an earlier one.

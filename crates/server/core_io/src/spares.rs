@@ -16,6 +16,11 @@ use crate::limits::{SPARE_BYTES_MAX, SPARES_MAX};
 pub trait Reusable {
     /// Bytes that it owns, apart from itself.
     fn owned_bytes(&self) -> usize;
+
+    /// Whether nothing else uses it.
+    fn is_free(&mut self) -> bool {
+        true
+    }
 }
 
 impl Reusable for Vec<u8> {
@@ -41,6 +46,20 @@ impl<T: Reusable> Reusable for Box<T> {
         (**self).owned_bytes()
     }
 }
+
+/// A shared value waits to be used again when its last user has dropped it.
+impl<T: Reusable> Reusable for Rc<T> {
+    fn owned_bytes(&self) -> usize {
+        (**self).owned_bytes()
+    }
+
+    fn is_free(&mut self) -> bool {
+        Rc::get_mut(self).is_some()
+    }
+}
+
+/// The head of a client's request, which outlives the bytes that it was read from.
+pub type SharedHead = Reused<Rc<OwnedRequest>>;
 
 /// Values that wait to be used again.
 #[derive(Debug)]
@@ -75,6 +94,12 @@ pub struct Reused<T: Reusable> {
     home: Rc<RefCell<Vec<T>>>,
 }
 
+impl<T: Reusable + Clone> Clone for Reused<T> {
+    fn clone(&self) -> Reused<T> {
+        Reused { value: self.value.clone(), home: Rc::clone(&self.home) }
+    }
+}
+
 impl<T: Reusable> Deref for Reused<T> {
     type Target = T;
 
@@ -91,9 +116,9 @@ impl<T: Reusable> DerefMut for Reused<T> {
 
 impl<T: Reusable> Drop for Reused<T> {
     fn drop(&mut self) {
-        let Some(value) = self.value.take() else { return };
+        let Some(mut value) = self.value.take() else { return };
         let mut home = self.home.borrow_mut();
-        if home.len() < SPARES_MAX && value.owned_bytes() <= SPARE_BYTES_MAX {
+        if home.len() < SPARES_MAX && value.is_free() && value.owned_bytes() <= SPARE_BYTES_MAX {
             home.push(value);
         }
     }

@@ -1,7 +1,7 @@
 //! Which form of a response a client gets: as the origin sent it, coded, or decoded.
 //!
 //! The choice is made where a response is sent, by the fields of that request, on the fast path of
-//! a hit ([`crate::hit`]), in an exchange ([`crate::in_form`]) and in an explanation alike. A form
+//! a hit ([`crate::hit`]), in an exchange ([`crate::serve`]) and in an explanation alike. A form
 //! that has not been made is asked for, and this client gets the response as it is. Only a client
 //! that cannot read that waits for the decoded form.
 //!
@@ -23,7 +23,7 @@ use coding::fields::tag_of_form;
 use coding::rules::{Source, Target};
 use coding::{Accept, Coding, Rules};
 use config::Role;
-use http1::{Name, RequestHead};
+use http1::{Fields, Name};
 use policy::reading::Reading;
 use store::Key;
 
@@ -50,7 +50,8 @@ pub(crate) enum Chosen<'h> {
 
 /// What a request says about forms.
 pub(crate) struct Wish<'r> {
-    head: &'r RequestHead<'r>,
+    method: &'r [u8],
+    fields: Fields<'r>,
     accept: Accept,
     /// `None` if no form is made or chosen for this request: nothing is coded for its URI, or it
     /// forbids transformations (RFC 9110, 7.7).
@@ -63,16 +64,16 @@ impl<'r> Wish<'r> {
         snapshot: &'r Snapshot,
         role: Role,
         reading: Reading<'_>,
-        head: &'r RequestHead<'r>,
+        (method, fields): (&'r [u8], Fields<'r>),
     ) -> Wish<'r> {
         // A reload may have changed what the route said when the response was stored.
         let codes = || {
             role == Role::Reverse
-                && !head.fields.contains_token(Name::CacheControl, b"no-transform")
+                && !fields.contains_token(Name::CacheControl, b"no-transform")
                 && snapshot.routes.codes(reading)
         };
         let rules = snapshot.config.compression.as_ref().filter(|_| codes());
-        Wish { head, accept: accepted(head), rules }
+        Wish { method, fields, accept: accepted(&fields), rules }
     }
 
     /// What this request gets of a response that may be used for it, and which is stored whole or
@@ -105,7 +106,7 @@ impl<'r> Wish<'r> {
                 Made::Declined => Chosen::Unreadable,
             };
         }
-        let takes_range = self.head.fields.has(Name::Range);
+        let takes_range = self.fields.has(Name::Range);
         let Some(rules) = self.rules.filter(|_| !takes_range) else { return Chosen::AsItIs };
         let mut wanting = None;
         for level in rules.ranked(self.accept).into_iter().map_while(|level| level) {
@@ -140,13 +141,13 @@ impl<'r> Wish<'r> {
     /// The head of the 304 that answers the request's conditions, if they hold for a form that the
     /// client may have. It has the tag of a form only if the client names that one.
     pub(crate) fn not_modified<'h>(&self, head: &'h Head) -> Option<Cow<'h, Head>> {
-        if !hints(self.head).has_conditions() {
+        if !hints(&self.fields).has_conditions() {
             return None;
         }
         if let Some(tag) = self.named_form(head) {
             return Some(Cow::Owned(head.tagged(tag)));
         }
-        if !is_not_modified(self.head, head) {
+        if !is_not_modified(self.method, self.fields, head) {
             return None;
         }
         let own = head.meta.validators.entity_tag().filter(|own| !own.weak);
@@ -177,25 +178,25 @@ impl<'r> Wish<'r> {
 
     /// The tags of the responses that the client has.
     fn tags(&self) -> impl Iterator<Item = EntityTag<'_>> {
-        self.head.fields.all(Name::IfNoneMatch).flat_map(etag::list)
+        self.fields.all(Name::IfNoneMatch).flat_map(etag::list)
     }
 }
 
 /// Whether the client's copy is still good, by the client's own validators.
-pub(crate) fn is_not_modified(request: &RequestHead<'_>, head: &Head) -> bool {
-    let (wire, validators) = (Wire(request.fields), &head.meta.validators);
-    let request = caching::Request { method: request.method_bytes, fields: &wire };
+pub(crate) fn is_not_modified(method: &[u8], fields: Fields<'_>, head: &Head) -> bool {
+    let (wire, validators) = (Wire(fields), &head.meta.validators);
+    let request = caching::Request { method, fields: &wire };
     let condition = caching::conditional(&request, head.status, validators, Evaluator::Cache);
     matches!(condition, Precondition::NotModified(_))
 }
 
 /// What the request accepts.
 #[inline]
-fn accepted(head: &RequestHead<'_>) -> Accept {
-    match head.fields.get(Name::AcceptEncoding) {
+fn accepted(fields: &Fields<'_>) -> Accept {
+    match fields.get(Name::AcceptEncoding) {
         None => Accept::IDENTITY,
-        Some(_) if head.fields.is_repeated(Name::AcceptEncoding) => {
-            Accept::parse(head.fields.all(Name::AcceptEncoding))
+        Some(_) if fields.is_repeated(Name::AcceptEncoding) => {
+            Accept::parse(fields.all(Name::AcceptEncoding))
         }
         Some(line) => Accept::of_line(line),
     }

@@ -12,6 +12,7 @@
 //! any protocol at all. The checked bytes are passed on unchanged.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http1::{Name, RequestHead, ResponseHead, Scheme, Target, write};
@@ -21,14 +22,13 @@ use policy::forward::within;
 use policy::peers::Allowed;
 use runtime::time;
 use transport::Transport;
-use upstream::{BodyLength, Reading, Request, Reuse, To, Upstream};
+use upstream::{BodyLength, Reading, Reuse, To, Upstream};
 
-use super::Exchange;
-use super::course::used;
-use super::fetch::unanswered;
-use super::routing::RequestContext;
-use super::step::{Ending, Summary};
+use crate::Exchange;
 use crate::client::{ByteStream, Client, Gone, RequestBody, Response};
+use crate::fetch::unanswered;
+use crate::request::{Request, used};
+use crate::step::{Ending, Summary};
 use crate::tunnel::Tunnel;
 
 /// A fatal alert: unrecognized_name (RFC 8446, 6.2).
@@ -39,10 +39,9 @@ pub(super) async fn connect<C: Client>(
     exchange: &mut Exchange<'_, C>,
     body: &mut C::Body,
 ) -> Result<Ending, Refusal> {
-    let (host, port) = target(exchange.context.head)?;
-    let worker = exchange.context.worker;
-    let opened = match exchange.context.snapshot.peers.is_some() {
-        true => Box::pin(by_parent(&exchange.context)).await?,
+    let worker = Rc::clone(&exchange.request.worker);
+    let opened = match exchange.request.snapshot.peers.is_some() {
+        true => Box::pin(by_parent(&exchange.request)).await?,
         false => None,
     };
     let (upstream, to_client) = match opened {
@@ -51,7 +50,7 @@ pub(super) async fn connect<C: Client>(
             (upstream, first)
         }
         None => {
-            let to = To::Addresses(tunnel_addresses(&exchange.context).await?, None);
+            let to = To::Addresses(tunnel_addresses(&exchange.request).await?, None);
             let upstream = upstream::connect(&worker.upstreams, &to, Reuse::None).await;
             (upstream.map_err(|fault| unanswered(&worker.io, fault))?, Vec::new())
         }
@@ -63,9 +62,9 @@ pub(super) async fn connect<C: Client>(
         return Ok(Ending::BrokenOff(summary));
     }
     let mut first = body.take_rest();
-    let rules = &exchange.context.snapshot.config.forward;
-    if rules.check_server_name && within(&rules.tls_ports, port) {
-        first = match checked_hello(exchange, host, first).await {
+    let rules = &exchange.request.snapshot.config.forward;
+    if rules.check_server_name && within(&rules.tls_ports, target(&exchange.request.head())?.1) {
+        first = match checked_hello(exchange, first).await {
             Ok(bytes) => bytes,
             Err(NoHello::Gone) => return Ok(Ending::BrokenOff(summary)),
             Err(NoHello::Refused { is_tls }) => {
@@ -86,7 +85,7 @@ impl<C: Client> Exchange<'_, C> {
         summary: Summary,
     ) -> Ending {
         let client = self.client.stream();
-        let tunnel = Tunnel { io: &self.context.worker.io, client, upstream };
+        let tunnel = Tunnel { io: &self.request.worker.io, client, upstream };
         let carried = tunnel.run(to_upstream, to_client).await;
         self.client.add_tunnelled(carried.down);
         self.tunnelled = carried.up;
@@ -102,11 +101,9 @@ fn target<'h>(head: &RequestHead<'h>) -> Result<(&'h [u8], u16), Refusal> {
 }
 
 /// The addresses that a tunnel would lead to.
-pub(crate) async fn tunnel_addresses(
-    context: &RequestContext<'_>,
-) -> Result<Arc<[SocketAddr]>, Refusal> {
-    let (host, port) = target(context.head)?;
-    context.addresses(host, port).await
+pub(crate) async fn tunnel_addresses(request: &Request) -> Result<Arc<[SocketAddr]>, Refusal> {
+    let (host, port) = target(&request.head())?;
+    request.addresses(host, port).await
 }
 
 /// A tunnel to a host and port: its connection, and the bytes of it that have come.
@@ -118,12 +115,10 @@ struct Opened {
 
 /// The rule for a tunnel, and the parents through which it is opened, if it does not lead to its
 /// host directly; `None` without peers.
-pub(crate) fn tunnel_to(
-    context: &RequestContext<'_>,
-) -> Result<Option<(Allowed, Option<To>)>, Refusal> {
-    let head = context.head;
-    let Some(peers) = &context.snapshot.peers else { return Ok(None) };
-    let (allowed, parents) = context.parents(peers, target(head)?)?;
+pub(crate) fn tunnel_to(request: &Request) -> Result<Option<(Allowed, Option<To>)>, Refusal> {
+    let head = request.head();
+    let Some(peers) = &request.snapshot.peers else { return Ok(None) };
+    let (allowed, parents) = request.parents(peers, target(&head)?)?;
     let to = parents.map(|parents| {
         let key = parents.key(Scheme::Https, head.target_bytes, b"");
         To::Group(Arc::clone(parents), key, None)
@@ -132,9 +127,9 @@ pub(crate) fn tunnel_to(
 }
 
 /// Opens a tunnel through a parent, if it does not lead to its host directly.
-async fn by_parent(context: &RequestContext<'_>) -> Result<Option<Opened>, Refusal> {
-    let (worker, head) = (context.worker, context.head);
-    let Some((allowed, Some(to))) = tunnel_to(context)? else { return Ok(None) };
+async fn by_parent(request: &Request) -> Result<Option<Opened>, Refusal> {
+    let (worker, head) = (&request.worker, request.head());
+    let Some((allowed, Some(to))) = tunnel_to(request)? else { return Ok(None) };
     let upstream = match upstream::connect(&worker.upstreams, &to, Reuse::None).await {
         Ok(upstream) => upstream,
         Err(fault) if allowed == Allowed::Either && fault != Fault::NoDescriptor => {
@@ -143,16 +138,17 @@ async fn by_parent(context: &RequestContext<'_>) -> Result<Option<Opened>, Refus
         Err(fault) => return Err(unanswered(&worker.io, fault)),
     };
     let method = (head.method, head.method_bytes);
-    let mut request = Request::new(worker.io.buffer(), method, &head.target, head.target_bytes);
+    let mut message =
+        upstream::Request::new(worker.io.buffer(), method, &head.target, head.target_bytes);
     // Only with all names of `Via` does a loop end.
-    write::end_to_end(request.lines(), &head.fields, |field| field.id() == Name::Via);
-    context.snapshot.via.append_to_request(request.lines(), head.version);
-    request.end(BodyLength::None);
+    write::end_to_end(message.lines(), &head.fields, |field| field.id() == Name::Via);
+    request.snapshot.via.append_to_request(message.lines(), head.version);
+    message.end(BodyLength::None);
     let failed = |fault| {
         upstream.failed(fault);
         unanswered(&worker.io, fault)
     };
-    upstream.send_head(&worker.upstreams, &request).await.map_err(failed)?;
+    upstream.send_head(&worker.upstreams, &message).await.map_err(failed)?;
     let mut reading = Reading::new(&worker.io);
     let mut ignored = |_: &ResponseHead<'_>| {};
     let got = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut ignored);
@@ -182,10 +178,10 @@ enum NoHello {
 /// Reads until the ClientHello is complete; returns everything that was read.
 async fn checked_hello<C: Client>(
     exchange: &Exchange<'_, C>,
-    host: &[u8],
     first: Vec<u8>,
 ) -> Result<Vec<u8>, NoHello> {
-    let io = &exchange.context.worker.io;
+    let (io, head) = (&exchange.request.worker.io, exchange.request.head());
+    let (host, _) = target(&head).expect("only a request with an authority opens a tunnel");
     let client = exchange.client.stream();
     let deadline = time::now() + io.limits().limits.head_timeout;
     let mut hello = ClientHello::default();
@@ -242,7 +238,7 @@ async fn refused<C: Client>(
     summary: Summary,
     is_tls: bool,
 ) -> Ending {
-    let io = &exchange.context.worker.io;
+    let io = &exchange.request.worker.io;
     io.count_refusal(Refusal::ServerName);
     exchange.rule = Refusal::ServerName.name();
     io.counters.client_errors.add(1);

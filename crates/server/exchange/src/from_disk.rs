@@ -8,6 +8,7 @@
 //! 13.1.5); otherwise the connection is cut.
 
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cache::forms::Away;
@@ -22,15 +23,11 @@ use runtime::fs::SharedPages;
 use store::disk::{Body, Broken, Piece};
 use upstream::{Answer, UpstreamBody};
 
-use super::Exchange;
-use super::abandoned::unless_left;
-use super::ask::{Ask, Held, What};
-use super::destination::Destination;
-use super::fetch::{Purpose, hierarchy};
-use super::step::{Ending, Step, Summary, Torn};
 use crate::client::{Client, Gone};
+use crate::fetch::{Purpose, hierarchy};
 use crate::limits::{BLOCKS_SENT_MAX, PACED_BLOCKS_MAX, PRESSED_BYTES};
-use crate::worker::Worker;
+use crate::step::{Ask, Ending, Held, Step, Summary, Torn, What};
+use crate::{Exchange, unless_left};
 
 /// A body on the disk whose beginning has been read.
 #[derive(Debug)]
@@ -57,14 +54,14 @@ impl<C: Client> Exchange<'_, C> {
     ) -> Option<Opened> {
         let opened = self.try_open(stored, away, range).await;
         if opened.is_none() {
-            let store = &self.context.worker.cache.store;
+            let store = &self.request.worker.cache.store;
             store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
         }
         opened
     }
 
     async fn try_open(&mut self, stored: &Stored, away: Away, range: ByteRange) -> Option<Opened> {
-        let disk = self.context.worker.cache.disk()?;
+        let disk = self.request.worker.cache.disk()?;
         let hit = match self.swapped_in.take() {
             Some(hit)
                 if hit.object == away.object && disk.is_current(&away.key, &hit.version()) =>
@@ -88,14 +85,13 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Sends an opened body, after the head that is buffered.
-    pub(super) async fn send_away<'d>(
+    pub(super) async fn send_away(
         &mut self,
-        to: &'d Destination<'d>,
         stored: &Arc<Stored>,
         range: ByteRange,
         opened: Opened,
         summary: Summary,
-    ) -> Step<'d> {
+    ) -> Step {
         let mut at = range.first;
         let ending = match self.send_opened(opened, &mut at).await {
             Ok(Ok(())) => Ending::Complete(summary),
@@ -103,7 +99,7 @@ impl<C: Client> Exchange<'_, C> {
             Ok(Err(Broken)) => {
                 let missing = ByteRange { first: at, last: range.last };
                 let stored = Arc::clone(stored);
-                return Step::Repair(to, Torn { stored, missing, summary });
+                return Step::Repair(Torn { stored, missing, summary });
             }
         };
         Step::End(ending)
@@ -130,7 +126,8 @@ impl<C: Client> Exchange<'_, C> {
                     *at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
                     match self.is_paced() {
                         true => {
-                            let _record = self.context.worker.io.held(rest.holds());
+                            let io = Rc::clone(&self.request.worker.io);
+                            let _record = io.held(rest.holds());
                             Box::pin(self.send_held(&slices)).await?;
                         }
                         false => self.client.send(&slices, next.is_some()).await?,
@@ -161,7 +158,7 @@ impl<C: Client> Exchange<'_, C> {
     /// The next bytes of a body. While clients hold too much, a paced one gets a small part of a
     /// block, and the rest is read again.
     async fn next_piece(&self, rest: &mut Body) -> Result<Option<Piece>, Broken> {
-        let is_small = self.is_paced() && self.context.worker.io.is_pressed();
+        let is_small = self.is_paced() && self.request.worker.io.is_pressed();
         Ok(match rest.next().await? {
             Some(piece) if is_small => Some(rest.keep(piece, PRESSED_BYTES)),
             // Its memory may be a whole record that is not written yet.
@@ -171,22 +168,21 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Asks the origin for the rest of a body that broke off, and sends it.
-    pub(super) async fn repair(&mut self, to: &Destination<'_>, torn: Torn) -> Ending {
+    pub(super) async fn repair(&mut self, torn: Torn) -> Ending {
         let Torn { stored, missing, summary } = torn;
-        let Worker { io, cache, .. } = &**self.context.worker;
+        let (request, cache) = (&self.request, &self.request.worker.cache);
         if caching::if_range(&stored.head.meta.validators).is_none() {
             self.broken_by(Fault::Abandoned);
             return Ending::BrokenOff(summary);
         }
         let wanted = ContentRange { range: missing, complete_bytes: stored.body_bytes };
         let held = Partial::new(Arc::clone(&stored.head), wanted, Vec::new());
-        let uri = cache.uri_key(to.uri());
+        let uri = cache.uri_key(request.to().uri());
         let held = Some(Held::Part(Arc::new(held)));
         let ask = Ask { what: What::Rest(missing), ..Ask::of(uri, uri, Forward::Partial, held) };
-        let forwarding = self.forwarding(to);
-        let request = forwarding.request(Purpose::Store(&ask));
+        let message = request.message(Purpose::Store(&ask));
         let mut interim = |_: &ResponseHead<'_>| {};
-        let asking = hierarchy::exchange(&forwarding, &request, &mut interim);
+        let asking = hierarchy::exchange(request, &message, &mut interim);
         let sent = match unless_left(self.left(), asking).await {
             Ok(Ok(mut answer)) if continues(&stored, &answer, wanted) => {
                 self.send_rest(&mut answer.body, Some(missing.bytes())).await
@@ -196,7 +192,7 @@ impl<C: Client> Exchange<'_, C> {
             Err(_) => Err(Gone),
         };
         if sent.is_ok() {
-            io.counters.bodies_repaired.add(1);
+            self.request.worker.io.counters.bodies_repaired.add(1);
         }
         Ending::of(sent, summary)
     }
@@ -207,7 +203,7 @@ impl<C: Client> Exchange<'_, C> {
         body: &mut UpstreamBody,
         bytes: Option<u64>,
     ) -> Result<(), Gone> {
-        let upstreams = &self.context.worker.upstreams;
+        let upstreams = &Rc::clone(&self.request.worker.upstreams);
         let mut left = pin!(self.left());
         let mut wanted = bytes;
         let mut data = Vec::new();

@@ -77,7 +77,7 @@ pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Option<Hit> {
     let Lookup::Found(stored, key) = found else {
         return None;
     };
-    let fresh = hints(head).is_plain() && stored.is_fresh(now_ms) && !stored.sets_cookie();
+    let fresh = hints(&head.fields).is_plain() && stored.is_fresh(now_ms) && !stored.sets_cookie();
     if stored.is_plain() || !fresh {
         return fresh.then_some(Hit { stored, key, form_of: None });
     }
@@ -96,7 +96,8 @@ fn hit_in_form(
     if stored.place_away().is_some() {
         return None;
     }
-    let wish = Wish::of(path.snapshot, uri.realm.role, uri.reading(), head);
+    let wish =
+        Wish::of(path.snapshot, uri.realm.role, uri.reading(), (head.method_bytes, head.fields));
     match wish.choose(&stored) {
         Chosen::AsItIs => Some(Hit { stored, key, form_of: None }),
         Chosen::Form(form) => Some(Hit { stored: form, key, form_of: Some(stored) }),

@@ -7,57 +7,61 @@
 //!
 //! [`run`] owns the branching. Each function of the other modules carries out one [`step::Step`]
 //! and returns the next step: [`routing`] applies the rules and routes, [`plan`] decides by the
-//! stored response, [`collapse`] joins other requests' fetches, [`fetch`] asks the origin or a
-//! peer, [`coded`] chooses the form of a response, [`in_form`], [`serve`] and [`from_disk`] send.
-//! [`quota`] takes each request from its quotas, and paces its body. [`our_digest`] is what other
-//! caches fetch. [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit,
+//! stored response, [`fetch`] asks the origin or a peer and joins other requests' fetches,
+//! [`coded`] chooses the form of a response, [`serve`] and [`from_disk`] send it, [`own_answers`]
+//! has the answers that the proxy gives itself. [`quota`] takes each request from its quotas, and
+//! paces its body. [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit,
 //! for connections that answer a hit without an exchange. `INSIDE` in
 //! `tools/xtask/src/tidy/imports.rs` has the floors of these modules.
 //!
+//! A client may leave before its response is complete. It *leaves* when it resets its connection or
+//! its stream. Over HTTP/1 a client also leaves when it closes its direction of the connection:
+//! nothing distinguishes a client that reads on from a client that is gone. (nginx, Squid and
+//! HAProxy's `abortonclose` decide the same.) Bytes of a further request say that the client is
+//! there.
+//!
+//! The request of a client that has left ends at once, and its upstream is notified: the connection
+//! closes, or the stream is reset. There are three exceptions:
+//!
+//! - other requests wait for its response, or read it;
+//! - the response is being stored;
+//! - its route, or the forward listener, says so (`finish_abandoned`).
+//!
+//! Before the head of the response is known, nothing is being stored. So a fetch for the store ends
+//! as well, unless other requests wait for it.
+//!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
-//! bytes grow memory beyond a limit of [`limits`].
+//! bytes grow memory beyond a limit of [`limits`]; a server is blamed because its client has left.
 #![forbid(unsafe_code)]
 
-mod abandoned;
-mod ask;
 mod backlog;
 pub mod cache_status;
 pub mod client;
 pub mod cluster;
 mod coded;
-mod collapse;
 mod connect;
-mod course;
-mod destination;
-mod digest_answer;
 pub mod explain;
 mod fetch;
 mod from_disk;
 pub mod hit;
 mod hot;
-mod in_form;
 pub mod limits;
 pub mod listener;
 pub mod logged;
-mod member_calls;
-pub mod our_digest;
+pub mod own_answers;
 mod plan;
-mod purge_method;
-pub mod purged;
 pub mod quota;
 pub mod request;
-mod route_answer;
 pub mod routing;
 mod rules;
 mod run;
 mod serve;
-mod shared;
+pub mod shared;
 pub mod snapshot;
 pub mod spread;
 pub mod step;
 mod tunnel;
-mod upgrade;
-pub mod websocket;
+pub mod upgrade;
 mod worker;
 
 pub use fetch::hierarchy::clear_purged;
@@ -65,19 +69,15 @@ pub use shared::Shared;
 pub use worker::{Slot, Worker};
 
 use access_log::{Record, last_field};
-use http1::Method;
-use outcome::{BrokenBy, Fault, Hierarchy, Outcome, Refusal};
+use outcome::{BrokenBy, Fault, Hierarchy, Refusal};
 use runtime::time::{self, Instant};
 use store::Generation;
 use store::disk::Hit;
 
-use crate::cache_status::proxy_status_line;
-use crate::client::{Client, Own, RequestBody, Response, Sent};
-use destination::Destination;
-use fetch::Forwarding;
-use plan::Planner;
+use crate::client::{Client, RequestBody, Sent};
 use quota::Taken;
-use routing::{RequestContext, Routed};
+use request::Request;
+use routing::ClientConnection;
 use step::{Ending, Summary};
 
 /// The rule in the log for a client that has broken a response off: the client has left, or reads
@@ -88,12 +88,11 @@ pub fn client_rule(is_slow: bool) -> &'static str {
 
 /// One request on its way to a response.
 pub struct Exchange<'x, C> {
-    pub(crate) context: RequestContext<'x>,
+    pub(crate) request: Request,
+    connection: ClientConnection<'x>,
     pub(crate) client: &'x mut C,
     /// The request has a body with content.
     has_body: bool,
-    /// What routing found.
-    routed: Routed,
     /// The kind of server that was asked, in the terms of the hierarchy.
     hierarchy: Hierarchy,
     /// Bytes that the client sent through a tunnel.
@@ -116,113 +115,40 @@ pub struct Exchange<'x, C> {
 
 impl<'x, C: Client> Exchange<'x, C> {
     /// An exchange that begins now.
-    pub fn new(context: RequestContext<'x>, client: &'x mut C, body: &C::Body) -> Self {
+    pub fn new(
+        request: Request,
+        connection: ClientConnection<'x>,
+        client: &'x mut C,
+        body: &C::Body,
+    ) -> Self {
         Exchange {
             client,
             has_body: !body.length().is_empty(),
-            routed: Routed::default(),
             hierarchy: Hierarchy::Direct,
             tunnelled: 0,
             started: time::now(),
             arrived_ms: time::wall_ms(),
-            began: context.worker.cache.purges.now(),
+            began: request.worker.cache.purges.now(),
             swapped_in: None,
             rule: "",
             broken: None,
             taken: None,
-            context,
+            request,
+            connection,
         }
-    }
-
-    /// The request, for a decision by the stored response.
-    fn planner(&self) -> Planner<'_> {
-        let parts = self.context.key_parts(self.routed.route);
-        let shares_cookies = self.context.shares_cookies(self.routed.route);
-        let cache = &self.context.worker.cache;
-        Planner { cache, head: self.context.head, parts, shares_cookies }
-    }
-
-    /// The request, to be forwarded to an origin.
-    fn forwarding<'a>(&self, to: &'a Destination<'a>) -> Forwarding<'a>
-    where
-        'x: 'a,
-    {
-        self.context.forwarding(to, self.routed.route)
     }
 
     /// Refuses a request that needs an upstream, if the core is overloaded, or if the client has
     /// already cancelled the request: a client that cancels its requests at once (rapid reset)
     /// costs upstreams nothing.
     fn shed(&self) -> Result<(), Refusal> {
-        if self.client.is_gone() && !self.context.finishes_abandoned(self.routed.route) {
+        if self.client.is_gone() && !self.request.finishes_abandoned() {
             return Err(Refusal::Cancelled);
         }
-        match self.context.worker.overload.sheds_of(self.context.peer.ip()) {
+        match self.request.worker.overload.sheds_of(self.request.peer.ip()) {
             true => Err(Refusal::Overload),
             false => Ok(()),
         }
-    }
-
-    /// Sends a response that the proxy generates.
-    async fn answer(&mut self, own: Own<'_>, content: &str, outcome: Outcome) -> Ending {
-        if self.has_body {
-            // Nothing reads the body, so no further request can follow it.
-            self.client.close_after();
-        }
-        self.client.respond(&Response::Own(own));
-        if self.context.head.method != Method::Head {
-            self.client.offer(content.as_bytes());
-        }
-        if self.client.flush().await.is_err() {
-            self.client.close_after();
-        }
-        Ending::Complete(Summary { outcome, status: own.status, upstream: None })
-    }
-
-    async fn refuse(&mut self, refusal: Refusal) -> Ending {
-        let worker = self.context.worker;
-        worker.io.count_refusal(refusal);
-        if refusal == Refusal::Cancelled {
-            // No client reads an answer.
-            self.rule = refusal.name();
-            self.client.close_after();
-            let (outcome, status) = (Outcome::of_refusal(refusal), refusal.status());
-            return Ending::Left(Summary { outcome, status, upstream: None });
-        }
-        let (status, mut text) = (refusal.status(), format!("{}\n", refusal.body()));
-        if matches!(status, 400..=499) {
-            worker.io.counters.client_errors.add(1);
-        }
-        // A client may send on without waiting for the answer to its CONNECT: what comes then is
-        // no request.
-        if !refusal.keeps() || self.context.head.method == Method::Connect {
-            self.client.close_after();
-        }
-        self.rule = refusal.name();
-        let mut lines = b"Cache-Control: no-store\r\n".to_vec();
-        lines.extend_from_slice(&proxy_status_line(refusal));
-        if matches!(refusal, Refusal::PasswordMissing | Refusal::PasswordWrong) {
-            let challenge = policy::forward::challenge(&self.context.snapshot.forward);
-            lines.extend_from_slice(challenge.as_bytes());
-        }
-        if refusal == Refusal::Overload {
-            let seconds = worker.overload.retry_after();
-            lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
-        }
-        if self.context.listener.cluster {
-            let name = cluster::REFUSED;
-            lines.extend_from_slice(format!("Connection: {name}\r\n{name}: 1\r\n").as_bytes());
-        }
-        if refusal == Refusal::Quota {
-            text = self.quota_refusal(&mut lines);
-        }
-        let own = Own {
-            status,
-            lines: b"Content-Type: text/plain\r\n",
-            content_length: Some(text.len() as u64),
-            more_lines: &lines,
-        };
-        self.answer(own, &text, Outcome::of_refusal(refusal)).await
     }
 
     /// Notes that the upstream has broken the response off.
@@ -237,9 +163,21 @@ impl<'x, C: Client> Exchange<'x, C> {
         });
     }
 
+    /// Ready when the client has left, unless its request goes on without it.
+    pub(crate) fn left(&self) -> impl Future<Output = ()> + use<C> {
+        let goes_on = self.request.finishes_abandoned();
+        let gone = (!goes_on).then(|| self.client.gone());
+        async move {
+            match gone {
+                Some(gone) => gone.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Counts and logs the exchange, which has ended.
     fn log(&self, ending: &Ending, body: &C::Body) {
-        let RequestContext { worker, listener, head, tls, .. } = &self.context;
+        let Request { worker, listener, peer, user, .. } = &self.request;
         let Summary { outcome, status, upstream } = *ending.summary();
         let io = &worker.io;
         let elapsed_us = self.started.elapsed().as_micros() as u64;
@@ -256,13 +194,14 @@ impl<'x, C: Client> Exchange<'x, C> {
             (Some(_), "") => client_rule(is_slow),
             (_, rule) => rule,
         };
+        let head = self.request.head();
         io.log.record(&Record {
             end_wall_ms: time::wall_ms(),
             elapsed_us,
-            client: self.context.peer,
+            client: *peer,
             listener: listener.address,
             scheme: listener.scheme,
-            request: Some(**head),
+            request: Some(head),
             request_bytes: head.head_bytes as u64 + body.bytes_used() + self.tunnelled,
             outcome,
             status,
@@ -272,11 +211,23 @@ impl<'x, C: Client> Exchange<'x, C> {
             body_bytes,
             upstream,
             hierarchy: self.hierarchy,
-            user: self.routed.user.as_deref().unwrap_or_default(),
+            user: user.as_deref().unwrap_or_default(),
             keep: keeps && matches!(ending, Ending::Complete(_)),
             rule,
             broken,
-            tls: *tls,
+            tls: self.connection.tls,
         });
+    }
+}
+
+/// The result of work for one client, which ends when the client has `left`. Work that is done
+/// counts, and whether the client has left is looked at only while the work waits.
+pub(crate) async fn unless_left<T>(
+    left: impl Future<Output = ()>,
+    work: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    match runtime::race(work, left).await {
+        runtime::Either::Left(done) => Ok(done),
+        runtime::Either::Right(()) => Err(Refusal::Cancelled),
     }
 }

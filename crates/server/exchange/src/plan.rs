@@ -3,25 +3,21 @@
 
 use std::sync::Arc;
 
-use cache::key::KeyParts;
 use cache::partial::Partial;
 use cache::stored::{Head, Stored, Wire};
-use cache::{Cache, Look, Lookup, Query};
+use cache::{Lookup, Query};
 use caching::cache_status::Forward;
 use caching::range::{self, ByteRange, Selection, WhyWhole};
 use caching::{Explain, Explanation, MustValidate, RequestHints, Reuse, StaleRule};
-use http1::{Method, Name, RequestHead};
+use http1::{Method, Name};
 use outcome::Refusal;
 use runtime::time;
 use store::Key;
 
-use super::ask::{Ask, Held, Unshared, What};
-use super::destination::Destination;
-use super::rules;
-use super::step::{FromStore, Step, Validated};
 use crate::cache_status::CacheStatus;
-use crate::coded;
-use crate::request::hints;
+use crate::request::{Request, hints};
+use crate::step::{Ask, FromStore, Held, Step, Unshared, Validated, What};
+use crate::{coded, rules};
 
 /// The form in which a whole response is sent.
 pub(crate) enum Form {
@@ -34,47 +30,37 @@ pub(crate) enum Form {
     Unsatisfied,
 }
 
-/// A request, for a decision by the stored response.
-pub(crate) struct Planner<'p> {
-    pub(crate) cache: &'p Cache,
-    pub(crate) head: &'p RequestHead<'p>,
-    /// The parts of the request's key besides its URI.
-    pub(crate) parts: Option<KeyParts<'p>>,
-    /// Whether stored cookies go to every client.
-    pub(crate) shares_cookies: bool,
-}
-
 /// A step, and the rule that decided it.
-pub(crate) type Planned<'d> = (Step<'d>, Explanation);
+pub(crate) type Planned = (Step, Explanation);
 
-impl Planner<'_> {
+impl Request {
     /// What to do with a request that the store may answer.
-    pub(crate) fn plan<'d>(&self, to: &'d Destination<'d>, uri: Key, look: Look) -> Planned<'d> {
+    pub(crate) fn plan(&self, uri: Key) -> Planned {
         let now_ms = time::wall_ms();
-        let wire = Wire(self.head.fields);
-        match self.cache.look_by_parts(uri, &self.query(look, &wire, now_ms)) {
+        let wire = self.wire();
+        match self.worker.cache.look_by_parts(uri, &self.query(&wire, now_ms)) {
             Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed
                 if self.wants_only_stored() =>
             {
                 only_if_cached(rules::ONLY_IF_CACHED)
             }
-            Lookup::Bypassed => (Step::Pass(to, Forward::Bypass, None), rules::HANDED_OVER),
+            Lookup::Bypassed => (Step::Pass(Forward::Bypass, None), rules::HANDED_OVER),
             Lookup::Unshared(key) => {
                 let (why, _) = self.why_absent(uri, key);
-                let step = match self.head.method {
-                    Method::Head => Step::Pass(to, why, None),
-                    _ if planted::is(planted::Bug::HitForPass) => Step::Pass(to, why, None),
+                let step = match self.method() {
+                    Method::Head => Step::Pass(why, None),
+                    _ if planted::is(planted::Bug::HitForPass) => Step::Pass(why, None),
                     // What its conditions or its range draw could not be stored for others.
                     _ if self.is_selective() => match self.what_to_ask(rules::UNSHARED) {
                         Ok(what) => {
                             let ask = Ask::of(uri, key, why, None);
-                            Step::Fetch(to, Ask { what, unshared: true, ..ask })
+                            Step::Fetch(Ask { what, unshared: true, ..ask })
                         }
-                        Err(_) => Step::Pass(to, why, None),
+                        Err(_) => Step::Pass(why, None),
                     },
                     _ => {
-                        let stamp = self.cache.watches.stamp(&uri);
-                        Step::Pass(to, why, Some(Unshared { uri, key, why, stamp }))
+                        let stamp = self.worker.cache.watches.stamp(&uri);
+                        Step::Pass(why, Some(Unshared { uri, key, why, stamp }))
                     }
                 };
                 (step, rules::UNSHARED)
@@ -83,44 +69,42 @@ impl Planner<'_> {
                 let (why, rule) = self.why_absent(uri, key);
                 let what = match self.what_to_ask(rule) {
                     Ok(what) => what,
-                    Err(rule) => return (Step::Pass(to, why, None), rule),
+                    Err(rule) => return (Step::Pass(why, None), rule),
                 };
                 let offered = match what {
                     // Not those of other keys: only the operator knows how much they differ.
-                    What::Whole if key != uri && self.parts.is_none() => {
-                        self.cache.offered(look, uri, &Wire(self.head.fields))
+                    What::Whole if key != uri && self.key_parts().is_none() => {
+                        self.worker.cache.offered(self.look, uri, &self.wire())
                     }
                     _ => Vec::new(),
                 };
                 let ask = Ask { what, offered, ..Ask::of(uri, key, why, None) };
-                (Step::Fetch(to, ask), rule)
+                (Step::Fetch(ask), rule)
             }
-            Lookup::Found(stored, key) if stored.sets_cookie() && !self.shares_cookies => {
+            Lookup::Found(stored, key) if stored.sets_cookie() && !self.shares_cookies() => {
                 // It was stored when cookies were shared.
                 match self.what_to_ask(rules::STORED_COOKIE) {
                     _ if self.wants_only_stored() => only_if_cached(rules::ONLY_IF_CACHED),
                     Ok(What::Whole) => {
                         let ask = Ask::of(uri, key, Forward::Miss, None);
-                        (Step::Fetch(to, ask), rules::STORED_COOKIE)
+                        (Step::Fetch(ask), rules::STORED_COOKIE)
                     }
-                    _ => (Step::Pass(to, Forward::Miss, None), rules::STORED_COOKIE),
+                    _ => (Step::Pass(Forward::Miss, None), rules::STORED_COOKIE),
                 }
             }
-            Lookup::Found(stored, key) => self.plan_whole(to, uri, key, stored, now_ms),
-            Lookup::Part(partial, key) => self.plan_part(to, uri, key, partial, now_ms),
+            Lookup::Found(stored, key) => self.plan_whole(uri, key, stored, now_ms),
+            Lookup::Part(partial, key) => self.plan_part(uri, key, partial, now_ms),
         }
     }
 
-    fn query<'q>(&self, look: Look, request: &'q Wire<'q>, now_ms: u64) -> Query<'q>
-    where
-        Self: 'q,
-    {
-        Query { look, parts: self.parts, request, now_ms }
+    /// The request, for a look into the store.
+    fn query<'q>(&'q self, request: &'q Wire<'q>, now_ms: u64) -> Query<'q> {
+        Query { look: self.look, parts: self.key_parts(), request, now_ms }
     }
 
     /// Whether the request asks for less than the whole response.
     fn is_selective(&self) -> bool {
-        let fields = &self.head.fields;
+        let fields = self.fields();
         let selects = [Name::IfNoneMatch, Name::IfModifiedSince, Name::Range];
         selects.into_iter().any(|name| fields.has(name))
     }
@@ -138,32 +122,25 @@ impl Planner<'_> {
     /// range can be stored. `Err` is the rule by which the request is passed on instead; `rule` is
     /// the rule by which the origin is asked at all.
     fn what_to_ask(&self, rule: Explanation) -> Result<What, Explanation> {
-        if self.head.method == Method::Head {
+        if self.method() == Method::Head {
             return Err(rule);
         }
         if self.forbids_storing() {
             return Err(rules::NO_STORE);
         }
-        let hints = hints(self.head);
+        let hints = hints(&self.fields());
         if !hints.any(RequestHints::RANGE) {
             return Ok(What::Whole);
         }
         // Other clients must not miss what a 206 to If-Range leaves out (RFC 9110, 15.3.7).
-        let asks_one_range = range::asks_one_range(&self.request(&Wire(self.head.fields)));
+        let asks_one_range = range::asks_one_range(&self.asked(&self.wire()));
         if hints.any(RequestHints::IF_RANGE) || !asks_one_range {
             return Err(rules::RANGES);
         }
         Ok(What::Range { held: false })
     }
 
-    fn plan_whole<'d>(
-        &self,
-        to: &'d Destination<'d>,
-        uri: Key,
-        key: Key,
-        stored: Arc<Stored>,
-        now_ms: u64,
-    ) -> Planned<'d> {
+    fn plan_whole(&self, uri: Key, key: Key, stored: Arc<Stored>, now_ms: u64) -> Planned {
         let meta = &stored.head.meta;
         let unshared = now_ms < stored.head.unshared_until_ms;
         let held = || Some(Held::Whole(Arc::clone(&stored)));
@@ -171,13 +148,13 @@ impl Planner<'_> {
         match self.may_reuse(meta, now_ms) {
             Reuse::Revalidate { why } => {
                 let (forward, rule) = (forward_reason(why), why.explain());
-                match self.head.method {
+                match self.method() {
                     Method::Head => {
                         let of = Validated { why: forward, uri, key, stored };
-                        (Step::ValidateByHead(to, of), rule)
+                        (Step::ValidateByHead(of), rule)
                     }
-                    _ if self.forbids_storing() => (Step::Pass(to, forward, None), rules::NO_STORE),
-                    _ => (Step::Fetch(to, ask(forward)), rule),
+                    _ if self.forbids_storing() => (Step::Pass(forward, None), rules::NO_STORE),
+                    _ => (Step::Fetch(ask(forward)), rule),
                 }
             }
             reuse => {
@@ -188,25 +165,18 @@ impl Planner<'_> {
                 let held = Held::Whole(Arc::clone(&stored));
                 let cache_status = CacheStatus::HIT;
                 let from = FromStore { key, held, cache_status, revalidate };
-                serve_stored(to, from, reuse, now_ms)
+                serve_stored(from, reuse, now_ms)
             }
         }
     }
 
-    fn plan_part<'d>(
-        &self,
-        to: &'d Destination<'d>,
-        uri: Key,
-        key: Key,
-        partial: Arc<Partial>,
-        now_ms: u64,
-    ) -> Planned<'d> {
+    fn plan_part(&self, uri: Key, key: Key, partial: Arc<Partial>, now_ms: u64) -> Planned {
         let reuse = self.may_reuse(&partial.head.meta, now_ms);
         let unshared = now_ms < partial.head.unshared_until_ms;
         if self.held_ranges(&partial).is_none() {
             return match self.wants_only_stored() {
                 true => only_if_cached(rules::ONLY_IF_CACHED),
-                false => self.plan_rest(to, uri, key, partial, unshared),
+                false => self.plan_rest(uri, key, partial, unshared),
             };
         }
         let held = Held::Part(partial);
@@ -217,42 +187,35 @@ impl Planner<'_> {
                     Ok(_) => {
                         let what = What::Range { held: true };
                         let ask = Ask::of(uri, key, forward, Some(held));
-                        (Step::Fetch(to, Ask { what, unshared, ..ask }), why.explain())
+                        (Step::Fetch(Ask { what, unshared, ..ask }), why.explain())
                     }
-                    Err(rule) => (Step::Pass(to, forward, None), rule),
+                    Err(rule) => (Step::Pass(forward, None), rule),
                 }
             }
             reuse => {
                 let cache_status = CacheStatus::HIT;
                 let from = FromStore { key, held, cache_status, revalidate: None };
-                serve_stored(to, from, reuse, now_ms)
+                serve_stored(from, reuse, now_ms)
             }
         }
     }
 
     /// The stored parts are not enough.
-    fn plan_rest<'d>(
-        &self,
-        to: &'d Destination<'d>,
-        uri: Key,
-        key: Key,
-        partial: Arc<Partial>,
-        unshared: bool,
-    ) -> Planned<'d> {
+    fn plan_rest(&self, uri: Key, key: Key, partial: Arc<Partial>, unshared: bool) -> Planned {
         let why = Forward::Partial;
         let complete_bytes = partial.complete_bytes;
         let what = match self.what_to_ask(rules::PARTIAL) {
             // What is too large to store as a whole is stored in parts.
-            Ok(What::Whole) if complete_bytes > self.cache.object_bytes_max() => {
-                return (Step::Pass(to, why, None), rules::TOO_LARGE);
+            Ok(What::Whole) if complete_bytes > self.worker.cache.object_bytes_max() => {
+                return (Step::Pass(why, None), rules::TOO_LARGE);
             }
             Ok(what) => what,
-            Err(rule) => return (Step::Pass(to, why, None), rule),
+            Err(rule) => return (Step::Pass(why, None), rule),
         };
         let ask = Ask { what, unshared, ..Ask::of(uri, key, why, None) };
         let continuable = caching::if_range(&partial.head.meta.validators).is_some();
         // Parts are in memory, which has no room for all of a larger response.
-        let fits = complete_bytes <= self.cache.memory_object_bytes_max();
+        let fits = complete_bytes <= self.worker.cache.memory_object_bytes_max();
         let ask = match what {
             What::Whole if continuable && fits => {
                 let whole = ByteRange { first: 0, last: complete_bytes.saturating_sub(1) };
@@ -265,13 +228,13 @@ impl Planner<'_> {
             }
             _ => ask,
         };
-        (Step::Fetch(to, ask), rules::PARTIAL)
+        (Step::Fetch(ask), rules::PARTIAL)
     }
 
     /// The requested ranges, if all of them are stored.
     pub(crate) fn held_ranges(&self, partial: &Partial) -> Option<Vec<ByteRange>> {
-        let wire = Wire(self.head.fields);
-        let (request, validators) = (self.request(&wire), &partial.head.meta.validators);
+        let wire = self.wire();
+        let (request, validators) = (self.asked(&wire), &partial.head.meta.validators);
         match range::select_range(&request, 200, validators, partial.complete_bytes) {
             Selection::Parts(ranges) => {
                 let held = partial.held();
@@ -286,9 +249,9 @@ impl Planner<'_> {
         if self.is_not_modified(head) {
             return Form::NotModified;
         }
-        let wire = Wire(self.head.fields);
+        let wire = self.wire();
         let validators = &head.meta.validators;
-        match range::select_range(&self.request(&wire), head.status, validators, length) {
+        match range::select_range(&self.asked(&wire), head.status, validators, length) {
             Selection::Whole(why) => Form::Whole(why),
             Selection::Parts(ranges) => Form::Parts(ranges),
             Selection::Unsatisfiable => Form::Unsatisfied,
@@ -297,7 +260,7 @@ impl Planner<'_> {
 
     /// Whether the client's copy is still good, by the client's own validators.
     pub(crate) fn is_not_modified(&self, head: &Head) -> bool {
-        coded::is_not_modified(self.head, head)
+        coded::is_not_modified(self.method_bytes(), self.fields(), head)
     }
 
     /// The key by which fetches are collapsed: fetches of a range are kept apart from fetches of
@@ -306,8 +269,8 @@ impl Planner<'_> {
         match ask.what {
             What::Whole | What::Rest(_) => ask.key,
             What::Range { .. } => {
-                let range = self.head.fields.values(b"range").next().unwrap_or_default();
-                self.cache.range_key(ask.key, range)
+                let range = self.fields().values(b"range").next().unwrap_or_default();
+                self.worker.cache.range_key(ask.key, range)
             }
         }
     }
@@ -315,9 +278,9 @@ impl Planner<'_> {
     /// A fresh stored response.
     pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
         let now_ms = time::wall_ms();
-        let wire = Wire(self.head.fields);
-        match self.cache.look_by_parts(uri, &self.query(Look::Use, &wire, now_ms)) {
-            Lookup::Found(stored, _) if stored.sets_cookie() && !self.shares_cookies => None,
+        let wire = self.wire();
+        match self.worker.cache.look_by_parts(uri, &self.query(&wire, now_ms)) {
+            Lookup::Found(stored, _) if stored.sets_cookie() && !self.shares_cookies() => None,
             Lookup::Found(stored, _) => {
                 let reuse = self.may_reuse(&stored.head.meta, now_ms);
                 matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
@@ -328,34 +291,24 @@ impl Planner<'_> {
 
     /// The key of a look-up if nothing is stored for the URI.
     fn key_of_none(&self, uri: Key) -> Key {
-        self.cache.key_of_none(uri, self.parts, &Wire(self.head.fields))
+        self.worker.cache.key_of_none(uri, self.key_parts(), &self.wire())
     }
 
     pub(crate) fn wants_only_stored(&self) -> bool {
-        caching::only_if_cached(&Wire(self.head.fields))
+        caching::only_if_cached(&self.wire())
     }
 
     fn forbids_storing(&self) -> bool {
-        self.head.fields.contains_token(Name::CacheControl, b"no-store")
+        self.fields().contains_token(Name::CacheControl, b"no-store")
     }
 
     fn may_reuse(&self, meta: &caching::StoredMeta, now_ms: u64) -> Reuse {
-        caching::decide_reuse(&self.request(&Wire(self.head.fields)), meta, now_ms)
-    }
-
-    /// The request, for the caching rules.
-    pub(crate) fn request<'a>(&'a self, fields: &'a Wire<'a>) -> caching::Request<'a, Wire<'a>> {
-        caching::Request { method: self.head.method_bytes, fields }
+        caching::decide_reuse(&self.asked(&self.wire()), meta, now_ms)
     }
 }
 
 /// Answers from the store, if the response may be used.
-fn serve_stored<'d>(
-    to: &'d Destination<'d>,
-    mut from: FromStore,
-    reuse: Reuse,
-    now_ms: u64,
-) -> Planned<'d> {
+fn serve_stored(mut from: FromStore, reuse: Reuse, now_ms: u64) -> Planned {
     let rule = match reuse {
         Reuse::Fresh { .. } => rules::FRESH,
         Reuse::StaleAllowed { why, .. } => {
@@ -366,11 +319,11 @@ fn serve_stored<'d>(
         Reuse::OnlyIfCachedMiss { why } => return only_if_cached(why.explain()),
         _ => return only_if_cached(rules::ONLY_IF_CACHED),
     };
-    (Step::ServeStored(to, from), rule)
+    (Step::ServeStored(from), rule)
 }
 
 /// The answer 504 (RFC 9111, 5.2.1.7), by this rule.
-fn only_if_cached(rule: Explanation) -> Planned<'static> {
+fn only_if_cached(rule: Explanation) -> Planned {
     (Step::Refuse(Refusal::OnlyIfCached), rule)
 }
 

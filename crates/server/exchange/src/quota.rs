@@ -15,6 +15,7 @@
 
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use config::limits::QUOTAS_MAX;
@@ -28,14 +29,13 @@ use runtime::{Either, time};
 use upstream::UpstreamBody;
 
 use crate::Exchange;
-use crate::abandoned::unless_left;
 use crate::client::{Client, Gone};
 use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
 use crate::listener::ListenerContext;
-use crate::request::requested_uri;
-use crate::routing::RequestContext;
+use crate::request::{Request, requested_uri};
 use crate::snapshot::Snapshot;
 use crate::step::{Cut, Step};
+use crate::unless_left;
 
 /// Whether a fresh hit may be answered in its turn. It is then taken from its quotas.
 #[inline]
@@ -107,10 +107,17 @@ pub(crate) struct Taken {
 }
 
 /// What the quotas of a stage would do with a request: nothing is taken.
-pub(crate) fn judged(context: &RequestContext<'_>, user: Option<&[u8]>, at: Stage) -> Vec<Judged> {
-    let Some(quotas) = &context.snapshot.quotas else { return Vec::new() };
-    let who = who(&context.snapshot, context.listener, context.peer.ip(), user, context.head);
+pub(crate) fn judged(request: &Request, at: Stage) -> Vec<Judged> {
+    let Some(quotas) = &request.snapshot.quotas else { return Vec::new() };
+    let head = request.head();
+    let who = who_sent(request, &head);
     quotas.of(at, &who).map(|(quota, key)| quota.judged(key)).collect()
+}
+
+/// The same for a request with its head.
+fn who_sent<'w>(request: &'w Request, head: &'w RequestHead<'w>) -> Who<'w> {
+    let Request { snapshot, listener, peer, user, .. } = request;
+    who(snapshot, listener, peer.ip(), user.as_deref(), head)
 }
 
 /// Bytes that pools were charged for. The pools get them back unless they are sent: a client that
@@ -164,7 +171,7 @@ impl Drop for Charged<'_> {
     }
 }
 
-impl Step<'_> {
+impl Step {
     /// Whether it costs an upstream something.
     pub(crate) fn needs_upstream(&self) -> bool {
         matches!(
@@ -182,14 +189,14 @@ impl<C: Client> Exchange<'_, C> {
     /// Whether a quota takes requests at this stage.
     #[inline]
     pub(crate) fn is_taken_at(&self, stage: Stage) -> bool {
-        let quotas = self.context.snapshot.quotas.as_ref();
-        quotas.is_some_and(|quotas| quotas.has(stage) && !self.context.listener.cluster)
+        let quotas = self.request.snapshot.quotas.as_ref();
+        quotas.is_some_and(|quotas| quotas.has(stage) && !self.request.listener.cluster)
     }
 
     /// Takes the request from the quotas of this stage, and waits if they say so.
     #[cold]
     pub(crate) async fn take(&mut self, stage: Stage) -> Result<(), Refusal> {
-        let Some(quotas) = self.context.snapshot.quotas.clone() else { return Ok(()) };
+        let Some(quotas) = self.request.snapshot.quotas.clone() else { return Ok(()) };
         if stage == Stage::Fetch && std::mem::replace(&mut self.taken().is_fetch, true) {
             return Ok(());
         }
@@ -214,9 +221,8 @@ impl<C: Client> Exchange<'_, C> {
         stage: Stage,
     ) -> Result<(Duration, Vec<Counted>), Refusal> {
         let now_ns = time::now().as_ns();
-        let (snapshot, listener) = (&self.context.snapshot, self.context.listener);
-        let user = self.routed.user.as_deref();
-        let who = who(snapshot, listener, self.context.peer.ip(), user, self.context.head);
+        let head = self.request.head();
+        let who = who_sent(&self.request, &head);
         let taken = self.taken.get_or_insert_default();
         let at = |quota: &Quota| {
             quotas.all().iter().position(|other| std::ptr::eq(other, quota)).unwrap_or_default()
@@ -270,7 +276,7 @@ impl<C: Client> Exchange<'_, C> {
     /// The lines and the text of a refusal by a quota.
     #[cold]
     pub(crate) fn quota_refusal(&mut self, lines: &mut Vec<u8>) -> String {
-        let Some(quotas) = self.context.snapshot.quotas.clone() else { return String::new() };
+        let Some(quotas) = self.request.snapshot.quotas.clone() else { return String::new() };
         self.show_quotas(&quotas);
         let refused = self.taken.as_ref().and_then(|taken| taken.refused);
         let Some((at, after)) = refused else { return String::new() };
@@ -294,7 +300,7 @@ impl<C: Client> Exchange<'_, C> {
     /// bytes of all before it were refilled.
     #[cold]
     pub(crate) async fn send_paced(&mut self, content: &[u8]) -> Result<(), Gone> {
-        let Some(quotas) = self.context.snapshot.quotas.clone() else { return Ok(()) };
+        let Some(quotas) = self.request.snapshot.quotas.clone() else { return Ok(()) };
         let pools = self.taken.as_ref().map(|taken| taken.pools.clone()).unwrap_or_default();
         let of_pool = |(at, _): &(usize, u64)| quotas.all()[*at].config.bytes;
         let slowest = pools.iter().filter_map(of_pool).map(|rate| rate.per_second()).min();
@@ -325,8 +331,8 @@ impl<C: Client> Exchange<'_, C> {
 
     /// The same for content that is in memory for this response alone.
     pub(crate) async fn send_held(&mut self, content: &[&[u8]]) -> Result<(), Gone> {
-        let worker = self.context.worker;
-        let _held = worker.io.held(content.iter().map(|part| part.len()).sum());
+        let io = Rc::clone(&self.request.worker.io);
+        let _held = io.held(content.iter().map(|part| part.len()).sum());
         for part in content {
             self.send_paced(part).await?;
         }
@@ -336,9 +342,7 @@ impl<C: Client> Exchange<'_, C> {
     /// Notes once that the response waits for a pool.
     fn note_delay(&mut self, pool: &Quota, key: u64) {
         if !self.taken().is_delayed {
-            let (snapshot, user) = (&self.context.snapshot, self.routed.user.as_deref());
-            let peer = self.context.peer.ip();
-            pool.delay(key, &who(snapshot, self.context.listener, peer, user, self.context.head));
+            pool.delay(key, &who_sent(&self.request, &self.request.head()));
             self.taken().is_delayed = true;
         }
     }
@@ -351,9 +355,9 @@ impl<C: Client> Exchange<'_, C> {
         body: &mut UpstreamBody,
         mut ends: Pin<&mut impl Future<Output = Cut>>,
     ) -> Result<(), Cut> {
-        let upstreams = &self.context.worker.upstreams;
+        let upstreams = Rc::clone(&self.request.worker.upstreams);
         let mut read = Vec::new();
-        let mut pulled = body.take_ready(upstreams, &mut |data| read.extend_from_slice(data));
+        let mut pulled = body.take_ready(&upstreams, &mut |data| read.extend_from_slice(data));
         loop {
             self.send_held(&[&read[..]]).await?;
             if pulled.map_err(Cut::Upstream)? {
@@ -361,7 +365,7 @@ impl<C: Client> Exchange<'_, C> {
             }
             read.clear();
             let mut keep = |data: &[u8]| read.extend_from_slice(data);
-            let pull = std::pin::pin!(body.pull(upstreams, &mut keep));
+            let pull = std::pin::pin!(body.pull(&upstreams, &mut keep));
             pulled = match runtime::race(ends.as_mut(), pull).await {
                 Either::Left(cut) => return Err(cut),
                 Either::Right(pulled) => pulled,

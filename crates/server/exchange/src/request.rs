@@ -1,20 +1,350 @@
-//! The classifier: what a request asks for, and whether the store may answer it, by its head alone.
+//! One request: its head, who sent it, the configuration that it began with, and where it goes.
 //!
-//! [`Class::of`] is the only place that decides this. It is the first stage of the fast path of a
-//! hit, which goes on with [`Class::Cacheable`] only, of an exchange and of an explanation, so that
-//! they cannot disagree. Nothing here looks into the store.
+//! A [`Request`] owns all of this and borrows nothing from its connection. Each step of an exchange
+//! reads it; only routing ([`crate::routing`]) changes it. A fetch that outlives its client, such
+//! as a revalidation in the background, takes a clone of the request.
+//!
+//! [`Class::of`] is the only place that decides what a request asks for, and whether the store may
+//! answer it, by its head alone. It is the first stage of the fast path of a hit, which goes on
+//! with [`Class::Cacheable`] only, of an exchange and of an explanation, so that they cannot
+//! disagree. Nothing here looks into the store.
 
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cache::Look;
+use cache::key::{KeyParts, KeySettings, StoredUri};
 use cache::realm::Realm;
+use cache::stored::Wire;
 use caching::RequestHints;
 use caching::cache_status::Forward;
-use config::{Protocol, Role};
-use http1::{BodyKind, Expectation, Method, Name, RequestHead, Scheme, Target, Version, tokens};
-use outcome::Refusal;
+use config::{PeerKind, Protocol, Role, SetCookie};
+use core_io::spares::{Reused, SharedHead};
+use http1::{
+    BodyKind, Expectation, Fields, Method, Name, RequestHead, Scheme, Target, Version, tokens,
+};
+use outcome::{Hierarchy, Refusal};
+use policy::peers::{Allowed, code};
 use policy::reading::Reading;
+use policy::routes::Route;
 use policy::via::ViaNames;
-use upstream::BodyLength;
+use upstream::{BodyLength, To};
 
+use crate::cluster::{Share, Used};
 use crate::listener::ListenerContext;
+use crate::snapshot::{Peers, Snapshot};
+use crate::worker::Worker;
+
+/// One request.
+#[derive(Clone)]
+pub struct Request {
+    /// The core's share of the server.
+    pub worker: Rc<Worker>,
+    /// The configuration at the start of the request.
+    pub snapshot: Rc<Snapshot>,
+    /// Where the request came in.
+    pub listener: Rc<ListenerContext>,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Whether the request counts as a use of the stored entries that it finds.
+    pub look: Look,
+    owned_head: SharedHead,
+    /// The user whose password was verified, if one was required.
+    pub(crate) user: Option<Arc<[u8]>>,
+    /// The index of the route, from routing on.
+    pub(crate) route: Option<usize>,
+    /// Where the request goes, if routing sends it anywhere.
+    pub(crate) destination: Option<Destination>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Destination {
+    pub(crate) realm: Realm,
+    /// The authority of the requested URI, path and query as requested, and path and query as
+    /// stored by the settings of the route, if these differ.
+    uri: Reused<Vec<u8>>,
+    authority_end: usize,
+    /// At most the length of `uri`. If it is that length, the path is stored as requested.
+    path_end: usize,
+    /// Whether the store may answer the request. Then the upstream gets what is in the key: a
+    /// stored response must not depend on anything else that the settings have dropped.
+    pub(crate) is_keyed: bool,
+    /// Whether the response to a request that is sent as it came may be stored: nothing of the
+    /// request is missing in its key.
+    pub(crate) stores_as_sent: bool,
+    pub(crate) to: To,
+    /// How it may be answered by peers; `None`: by none.
+    pub(crate) course: Option<Course>,
+    /// How it may be answered by other members of the cluster; `None`: by none.
+    pub(crate) share: Option<Share>,
+}
+
+impl Request {
+    /// A request with this head that came to a core by this listener.
+    pub fn new(
+        worker: &Rc<Worker>,
+        listener: &Rc<ListenerContext>,
+        peer: SocketAddr,
+        head: SharedHead,
+    ) -> Request {
+        Request {
+            worker: Rc::clone(worker),
+            snapshot: worker.snapshot(),
+            listener: Rc::clone(listener),
+            peer,
+            look: Look::Use,
+            owned_head: head,
+            user: None,
+            route: None,
+            destination: None,
+        }
+    }
+
+    /// The head. Where only its fields or its method are needed, [`Request::fields`] and
+    /// [`Request::method`] cost less.
+    pub(crate) fn head(&self) -> RequestHead<'_> {
+        self.owned_head.head()
+    }
+
+    #[inline]
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        self.owned_head.fields()
+    }
+
+    /// The fields, for the caching rules.
+    #[inline]
+    pub(crate) fn wire(&self) -> Wire<'_> {
+        Wire(self.fields())
+    }
+
+    #[inline]
+    pub(crate) fn method(&self) -> Method {
+        self.owned_head.method()
+    }
+
+    #[inline]
+    pub(crate) fn method_bytes(&self) -> &[u8] {
+        self.owned_head.method_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn version(&self) -> Version {
+        self.owned_head.version()
+    }
+
+    #[inline]
+    pub(crate) fn role(&self) -> Role {
+        self.listener.role
+    }
+
+    /// The request for the caching rules; `fields` is [`Request::wire`].
+    pub(crate) fn asked<'a>(&'a self, fields: &'a Wire<'a>) -> caching::Request<'a, Wire<'a>> {
+        caching::Request { method: self.method_bytes(), fields }
+    }
+
+    /// The requested URI, or `None` if the listener does not accept the target in this form.
+    pub(crate) fn requested_uri(&self) -> Option<RequestedUri<'_>> {
+        requested_uri(&self.listener, &self.head())
+    }
+
+    /// Where the request goes. Only steps that follow a route ask for it.
+    #[inline]
+    pub(crate) fn to(&self) -> &Destination {
+        self.destination.as_ref().expect("a step that needs a destination comes after routing")
+    }
+
+    /// The route that the request takes.
+    pub(crate) fn taken_route(&self) -> Option<&Route> {
+        self.snapshot.routes.get(self.route?)
+    }
+
+    /// The settings of the route for keys.
+    pub(crate) fn settings(&self) -> Option<&KeySettings> {
+        self.taken_route()?.key.as_ref()
+    }
+
+    /// The parts of the request's key besides its URI, by the settings of its route.
+    pub(crate) fn key_parts(&self) -> Option<KeyParts<'_>> {
+        self.settings()?.parts()
+    }
+
+    /// The path and query of a URI as it is stored.
+    pub(crate) fn stored_path<'p>(&self, reading: Reading<'p>) -> Cow<'p, [u8]> {
+        match self.role() {
+            Role::Reverse => self.snapshot.routes.stored_path(reading),
+            Role::Forward => reading.origin_form(),
+        }
+    }
+
+    /// What becomes of responses that set a cookie. Forward listeners fetch for many users, and no
+    /// operator knows their sites, so the cookie goes to the user whose request drew it.
+    pub(crate) fn set_cookie(&self) -> SetCookie {
+        let of_route = || self.taken_route()?.config.set_cookie;
+        match self.role() {
+            Role::Reverse => of_route().unwrap_or(self.snapshot.config.set_cookie),
+            Role::Forward => SetCookie::Strip,
+        }
+    }
+
+    /// Whether stored cookies go to every client.
+    pub(crate) fn shares_cookies(&self) -> bool {
+        self.set_cookie() == SetCookie::Share
+    }
+
+    /// Whether clients see the fields that carry cache tags.
+    pub(crate) fn shows_tags(&self) -> bool {
+        self.snapshot.tags_to_clients(self.role())
+    }
+
+    /// Whether the request continues at the upstream after its client has left.
+    pub(crate) fn finishes_abandoned(&self) -> bool {
+        match self.role() {
+            Role::Forward => self.snapshot.config.forward.finish_abandoned,
+            Role::Reverse => self.taken_route().is_some_and(|route| route.config.finish_abandoned),
+        }
+    }
+}
+
+impl Destination {
+    /// The destination of a request for this URI, whose path is stored like this. No store answers
+    /// it, until routing says so.
+    pub(crate) fn new(
+        mut buffer: Reused<Vec<u8>>,
+        requested: &RequestedUri<'_>,
+        stored_path: &[u8],
+        to: To,
+    ) -> Destination {
+        let RequestedUri { realm, authority, path } = *requested;
+        buffer.extend_from_slice(authority);
+        let authority_end = buffer.len();
+        buffer.extend_from_slice(path);
+        let path_end = buffer.len();
+        if stored_path != path {
+            debug_assert!(!stored_path.is_empty(), "a stored path begins with a slash");
+            buffer.extend_from_slice(stored_path);
+        }
+        Destination {
+            realm,
+            uri: buffer,
+            authority_end,
+            path_end,
+            is_keyed: false,
+            stores_as_sent: false,
+            to,
+            course: None,
+            share: None,
+        }
+    }
+
+    /// The authority of the requested URI.
+    #[inline]
+    pub(crate) fn authority(&self) -> &[u8] {
+        &self.uri[..self.authority_end]
+    }
+
+    /// Path and query as requested.
+    #[inline]
+    pub(crate) fn path(&self) -> &[u8] {
+        &self.uri[self.authority_end..self.path_end]
+    }
+
+    /// Path and query as they are stored, by the settings of the route.
+    #[inline]
+    pub(crate) fn stored_path(&self) -> &[u8] {
+        let is_as_requested = self.path_end == self.uri.len();
+        if is_as_requested { self.path() } else { &self.uri[self.path_end..] }
+    }
+
+    /// The URI as it is stored. Everything that refers to stored responses uses this one.
+    pub(crate) fn uri(&self) -> StoredUri<'_> {
+        StoredUri::new(self.realm, self.authority(), self.stored_path())
+    }
+
+    /// The request as rules take it.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        Reading::of(self.authority(), self.path())
+    }
+
+    /// The path and query that the upstream gets instead of the requested ones.
+    pub(crate) fn path_sent(&self) -> Option<&[u8]> {
+        (self.is_keyed && self.path_end < self.uri.len()).then(|| self.stored_path())
+    }
+
+    /// The `Host` that the upstream gets.
+    pub(crate) fn host(&self) -> &[u8] {
+        match &self.to {
+            To::Group(group, ..) => group.host(self.authority()),
+            To::Addresses(..) => self.authority(),
+        }
+    }
+
+    /// What the server of the response was.
+    pub(crate) fn hierarchy(&self) -> Hierarchy {
+        let of_member = self.share.as_ref().and_then(Share::hierarchy);
+        let of_peers = || self.course.as_ref().map(|course| course.used.get());
+        of_member.or_else(of_peers).unwrap_or(Hierarchy::Direct)
+    }
+
+    /// Whether another member of the cluster has answered.
+    pub(crate) fn is_from_member(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.used.get() == Used::Member)
+    }
+}
+
+/// How a request may be answered by peers, and by which it was.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    /// Those that are asked.
+    pub(crate) peers: Arc<Peers>,
+    /// The destination is the group of parents.
+    pub(crate) to_parents: bool,
+    /// What the rules allow.
+    pub(crate) allowed: Allowed,
+    /// The rule in words.
+    pub(crate) rule: &'static str,
+    /// What the log says of the server of the response.
+    pub(crate) used: Cell<Hierarchy>,
+}
+
+impl Course {
+    /// For a request that goes to these parents.
+    pub(crate) fn to_parents(peers: &Arc<Peers>, allowed: Allowed, parents: &To) -> Course {
+        let used = Cell::new(used(parents));
+        let rule = allowed.text(true);
+        Course { peers: Arc::clone(peers), to_parents: true, allowed, rule, used }
+    }
+
+    /// For a request that goes to its origin, unless a peer that may be asked has the response.
+    /// `parents`: it could go to a parent at another time.
+    pub(crate) fn to_origin(peers: &Arc<Peers>, allowed: Allowed, parents: bool) -> Course {
+        let rule = allowed.text(parents);
+        let used = Cell::default();
+        Course { peers: Arc::clone(peers), to_parents: false, allowed, rule, used }
+    }
+
+    /// The request is sent to this destination, whatever was tried before.
+    pub(crate) fn begin(&self, to: &To) {
+        self.used.set(if self.to_parents { used(to) } else { Hierarchy::Direct });
+    }
+
+    /// Whether all peers have seen the request because there is one, a parent, which passed it on.
+    pub(crate) fn is_by_only_peer(&self) -> bool {
+        let siblings = self.peers.asked.iter().any(|peer| peer.kind == PeerKind::Sibling);
+        self.used.get() == Hierarchy::FirstUpParent && !siblings
+    }
+}
+
+/// What the log says of such a destination.
+pub(crate) fn used(to: &To) -> Hierarchy {
+    match to {
+        To::Group(parents, ..) => code(&parents.config),
+        To::Addresses(..) => Hierarchy::Direct,
+    }
+}
 
 /// The class of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +420,7 @@ impl Class {
             return Class::Bypass(Forward::Method);
         }
         // Only the origin can evaluate `If-Match` and `If-Unmodified-Since` (RFC 9111, 4.3.2).
-        let hints = hints(head);
+        let hints = hints(&head.fields);
         let is_for_origin = hints.any(RequestHints::IF_MATCH)
             || hints.any(RequestHints::IF_UNMODIFIED_SINCE)
             || (with_body && !planted::is(planted::Bug::HitLeavesBody));
@@ -204,7 +534,7 @@ pub(crate) fn requested_uri<'h>(
 
 /// Which of the fields that matter to a cache are present, by the index of the head.
 #[inline]
-pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
+pub(crate) fn hints(fields: &Fields<'_>) -> RequestHints {
     const OF: [(Name, RequestHints); 9] = [
         (Name::CacheControl, RequestHints::DIRECTIVES),
         (Name::Pragma, RequestHints::DIRECTIVES),
@@ -218,7 +548,7 @@ pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
     ];
     let mut hints = RequestHints::default();
     for (name, hint) in OF {
-        if head.fields.has(name) {
+        if fields.has(name) {
             hints.add(hint);
         }
     }

@@ -3,44 +3,42 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use cache::flight::{Next, Reader};
-use cache::forms::Away;
+use cache::flight::{Found, Next, Reader, Settled};
+use cache::forms::{Away, Made};
 use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
-use cache::stored::{Head, Stored, Wire};
+use cache::stored::{Head, Stored};
+use cache::{Look, Lookup, Query};
 use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::{ByteRange, Selection, select_range};
+use coding::Rules;
+use coding::rules::Target;
 use http1::write::trailer_lines;
 use http1::{Method, trailer_fields};
-use outcome::{BrokenBy, Fault, Outcome};
+use outcome::{BrokenBy, Fault, Outcome, Refusal};
 use runtime::{Either, time};
+use store::Key;
 use store::disk::Chunks;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
-use super::Exchange;
-use super::abandoned::unless_left;
-use super::ask::Held;
-use super::destination::Destination;
-use super::fetch::continued::Beginning;
-use super::fetch::unanswered;
-use super::plan::Form;
-use super::routing::RequestContext;
-use super::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, Labels, Relayed, Response, StoredForm};
-use crate::request::accepts_trailers;
+use crate::coded::{Chosen, Wish};
+use crate::fetch::continued::Beginning;
+use crate::fetch::unanswered;
+use crate::limits::DECODED_WAIT_MAX;
+use crate::plan::Form;
+use crate::request::{Request, accepts_trailers};
+use crate::step::{Cut, Ending, Held, Provenance, Serving, Step, Streaming, Summary};
+use crate::{Exchange, unless_left};
 
 impl<C: Client> Exchange<'_, C> {
     /// Sends a complete response. A body on the disk may turn out to be gone, or break off.
-    pub(super) async fn serve<'d>(
-        &mut self,
-        to: &'d Destination<'d>,
-        serving: Serving,
-    ) -> Step<'d> {
+    pub(super) async fn serve(&mut self, serving: Serving) -> Step {
         let Serving { held, provenance } = &serving;
         if held.head().source().is_some()
-            && let Some(step) = runtime::boxed(self.serve_in_form(to, &serving)).await
+            && let Some(step) = runtime::boxed(self.serve_in_form(&serving)).await
         {
             return step;
         }
@@ -48,10 +46,10 @@ impl<C: Client> Exchange<'_, C> {
             Held::Whole(stored) => stored,
             Held::Part(partial) => {
                 // Conditions come before ranges (RFC 9110, 13.2.2).
-                if self.planner().is_not_modified(&partial.head) {
+                if self.request.is_not_modified(&partial.head) {
                     return Step::End(self.send_not_modified(&partial.head, provenance).await);
                 }
-                let ranges = self.planner().held_ranges(partial);
+                let ranges = self.request.held_ranges(partial);
                 let ranges = ranges.unwrap_or_else(|| partial.held());
                 let content = Content::Part(partial);
                 let sending = self.send_parts(content, ranges, provenance);
@@ -60,7 +58,7 @@ impl<C: Client> Exchange<'_, C> {
         };
         let (head, length) = (&stored.head, stored.body_bytes);
         let away = stored.place_away();
-        let ending = match (self.planner().form(head, length), away) {
+        let ending = match (self.request.form(head, length), away) {
             (Form::NotModified, _) => self.send_not_modified(head, provenance).await,
             (Form::Unsatisfied, _) => {
                 let form = StoredForm::Unsatisfied(head, length);
@@ -71,13 +69,13 @@ impl<C: Client> Exchange<'_, C> {
                 runtime::boxed(self.send_parts(Content::Whole(stored), ranges, provenance)).await
             }
             (Form::Whole(_), Some(away)) => {
-                return Box::pin(self.serve_away(to, stored, (*away, None), provenance)).await;
+                return Box::pin(self.serve_away(stored, (*away, None), provenance)).await;
             }
             (Form::Parts(ranges), Some(away)) => {
                 // Several ranges would have to be found before the head can be sent: the client
                 // gets the whole instead.
                 let part = if let [range] = ranges[..] { Some(range) } else { None };
-                return Box::pin(self.serve_away(to, stored, (*away, part), provenance)).await;
+                return Box::pin(self.serve_away(stored, (*away, part), provenance)).await;
             }
         };
         Step::End(ending)
@@ -96,20 +94,19 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Sends a body that is on the disk, or one part of it.
-    async fn serve_away<'d>(
+    async fn serve_away(
         &mut self,
-        to: &'d Destination<'d>,
         stored: &Arc<Stored>,
         (away, part): (Away, Option<ByteRange>),
         provenance: &Provenance,
-    ) -> Step<'d> {
+    ) -> Step {
         let whole = ByteRange { first: 0, last: stored.body_bytes.saturating_sub(1) };
         let range = part.unwrap_or(whole);
-        let opened = match self.context.head.method {
+        let opened = match self.request.method() {
             Method::Head => None,
             _ => match self.open_away(stored, away, range).await {
                 Some(opened) => Some(opened),
-                None => return Step::LookUpAgain(to),
+                None => return Step::LookUpAgain,
             },
         };
         let (form, status) = match part {
@@ -124,7 +121,7 @@ impl<C: Client> Exchange<'_, C> {
             None => Step::End(self.send_head(form, provenance, summary).await),
             Some(opened) => {
                 self.respond(form, provenance);
-                self.send_away(to, stored, range, opened, summary).await
+                self.send_away(stored, range, opened, summary).await
             }
         }
     }
@@ -137,7 +134,7 @@ impl<C: Client> Exchange<'_, C> {
         provenance: &Provenance,
     ) -> Ending {
         let stored_ms = content.head().meta.freshness.response_ms;
-        let boundary = self.context.worker.cache.boundary(stored_ms, time::wall_ms());
+        let boundary = self.request.worker.cache.boundary(stored_ms, time::wall_ms());
         let parts = Parts::new(content, ranges, boundary);
         let summary = self.summary(provenance, 206);
         self.respond(StoredForm::Parts(&parts), provenance);
@@ -150,7 +147,7 @@ impl<C: Client> Exchange<'_, C> {
         head: &Head,
         provenance: &Provenance,
     ) -> Ending {
-        self.context.worker.io.counters.not_modified.add(1);
+        self.request.worker.io.counters.not_modified.add(1);
         let mut summary = self.summary(provenance, 304);
         if summary.outcome == Outcome::Hit {
             summary.outcome = Outcome::NotModified;
@@ -170,7 +167,7 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     async fn send_content(&mut self, content: &[&[u8]]) -> Result<(), Gone> {
-        match self.context.head.method {
+        match self.request.method() {
             Method::Head => self.client.flush().await,
             _ if self.is_paced() => {
                 for part in content {
@@ -185,7 +182,7 @@ impl<C: Client> Exchange<'_, C> {
     /// Buffers the head of a stored response.
     fn respond(&mut self, form: StoredForm<'_>, provenance: &Provenance) {
         if provenance.cache_status.outcome == Outcome::Hit {
-            self.context.worker.io.counters.hits.add(1);
+            self.request.worker.io.counters.hits.add(1);
         }
         let is_of_resource = !matches!(form, StoredForm::Unsatisfied(..));
         let labels = Labels {
@@ -201,10 +198,10 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Sends a response while its body arrives.
-    pub(super) async fn stream(&mut self, to: &Destination<'_>, streaming: Streaming) -> Ending {
+    pub(super) async fn stream(&mut self, streaming: Streaming) -> Ending {
         let Streaming { reader, head, provenance, .. } = streaming;
         let (head, provenance) = (&head, &provenance);
-        if self.planner().is_not_modified(head) {
+        if self.request.is_not_modified(head) {
             return self.send_not_modified(head, provenance).await;
         }
         let slice = match self.selected(head) {
@@ -226,12 +223,11 @@ impl<C: Client> Exchange<'_, C> {
         };
         let summary = self.summary(provenance, status);
         self.respond(form, provenance);
-        Ending::of(self.stream_content(to, reader, head, slice).await, summary)
+        Ending::of(self.stream_content(reader, head, slice).await, summary)
     }
 
     async fn stream_content(
         &mut self,
-        to: &Destination<'_>,
         reader: Reader,
         head: &Head,
         slice: Option<ByteRange>,
@@ -257,7 +253,7 @@ impl<C: Client> Exchange<'_, C> {
                 }
                 Next::Behind(chunks) => {
                     if !Box::pin(self.catch_up(&reader, chunks, slice)).await? {
-                        Box::pin(self.send_alone(to, reader, head, slice)).await?;
+                        Box::pin(self.send_alone(reader, head, slice)).await?;
                         break;
                     }
                 }
@@ -306,19 +302,18 @@ impl<C: Client> Exchange<'_, C> {
     /// separate request, if that request's response is certain to be the same representation.
     async fn send_alone(
         &mut self,
-        to: &Destination<'_>,
         reader: Reader,
         head: &Head,
         slice: Option<ByteRange>,
     ) -> Result<(), Gone> {
         let at = reader.at();
         drop(reader);
-        let counters = &self.context.worker.io.counters;
+        let counters = &self.request.worker.io.counters;
         let rest = match Beginning::of_head(head, slice, at) {
             None => None,
             Some(mut beginning) => {
-                let (forwarding, gone) = (self.forwarding(to), self.left());
-                match runtime::race(gone, beginning.rest_for_client(&forwarding)).await {
+                let gone = self.left();
+                match runtime::race(gone, beginning.rest_for_client(&self.request)).await {
                     Either::Left(()) => return Err(Gone),
                     Either::Right(rest) => rest,
                 }
@@ -343,9 +338,9 @@ impl<C: Client> Exchange<'_, C> {
         if head.part.is_some() {
             return Ok(None);
         }
-        let wire = Wire(self.context.head.fields);
-        let (planner, validators) = (self.planner(), &head.meta.validators);
-        match select_range(&planner.request(&wire), head.status, validators, length) {
+        let wire = self.request.wire();
+        let validators = &head.meta.validators;
+        match select_range(&self.request.asked(&wire), head.status, validators, length) {
             Selection::Parts(ranges) => match ranges[..] {
                 [range] => Ok(Some(range)),
                 _ => Ok(None),
@@ -373,7 +368,7 @@ impl<C: Client> Exchange<'_, C> {
         if let Err(Cut::Upstream(fault)) = relayed
             && self.client.withdraw()
         {
-            let refusal = unanswered(&self.context.worker.io, fault);
+            let refusal = unanswered(&self.request.worker.io, fault);
             return Box::pin(self.refuse(refusal)).await;
         }
         self.relayed(relayed, summary)
@@ -389,7 +384,7 @@ impl<C: Client> Exchange<'_, C> {
     pub(crate) fn relayed(&mut self, relayed: Result<(), Cut>, summary: Summary) -> Ending {
         if let Err(Cut::Upstream(fault)) = relayed {
             self.broken_by(fault);
-            self.context.worker.io.counters.upstream_errors.add(1);
+            self.request.worker.io.counters.upstream_errors.add(1);
         }
         Ending::of(relayed.map_err(|_| Gone), summary)
     }
@@ -401,21 +396,21 @@ impl<C: Client> Exchange<'_, C> {
         why: Forward,
         rule: Option<&'static str>,
     ) -> Summary {
-        let RequestContext { worker, snapshot, listener, head, .. } = &self.context;
+        let Request { worker, snapshot, .. } = &self.request;
         worker.io.counters.passed.add(1);
         let Answer { head: answer_head, body, response_ms, .. } = answer;
         let (answer_head, upstream) = (answer_head.head(), body.address());
         let status = answer_head.status;
         let cache_status = CacheStatus::forwarded(Outcome::Pass, why, Some(status));
         let cache_status = rule.map_or(cache_status, |rule| cache_status.with_detail(rule));
-        let has_body = head.method != Method::Head && body.length() != BodyLength::None;
+        let has_body = self.request.method() != Method::Head && body.length() != BodyLength::None;
         self.client.respond(&Response::Relayed(Relayed {
             head: answer_head,
             response_ms: *response_ms,
             body: has_body.then(|| body.length()),
             may_have_trailers: has_body && body.may_have_trailers(),
             via: &snapshot.via,
-            tags: snapshot.tags_to_clients(listener.role),
+            tags: self.request.shows_tags(),
             cache_status,
         }));
         Summary { outcome: Outcome::Pass, status, upstream }
@@ -429,20 +424,19 @@ impl<C: Client> Exchange<'_, C> {
     ) -> Result<(), Cut> {
         if self.is_paced() {
             Box::pin(self.relay_paced(body, ends)).await?;
-            if let Some(lines) = trailers_to_client(&self.context, self.routed.route, body) {
+            if let Some(lines) = trailers_to_client(&self.request, body) {
                 self.client.trailers(&lines);
             }
             return Ok(self.client.finish().await?);
         }
-        let upstreams = &self.context.worker.upstreams;
+        let upstreams = &self.request.worker.upstreams;
         let client = &mut *self.client;
         let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
         let shares = client.can_send_shared();
         loop {
             match complete {
                 Ok(true) => {
-                    if let Some(lines) = trailers_to_client(&self.context, self.routed.route, body)
-                    {
+                    if let Some(lines) = trailers_to_client(&self.request, body) {
                         client.trailers(&lines);
                     }
                     return Ok(client.finish().await?);
@@ -476,17 +470,11 @@ impl<C: Client> Exchange<'_, C> {
 const SLOW_READER: &str = "slow-reader";
 
 /// The trailers of a complete body, as field lines, if the client is sent any.
-fn trailers_to_client(
-    context: &RequestContext<'_>,
-    route: Option<usize>,
-    body: &UpstreamBody,
-) -> Option<Vec<u8>> {
-    let RequestContext { snapshot, listener, head, .. } = context;
-    if !accepts_trailers(head) {
+fn trailers_to_client(request: &Request, body: &UpstreamBody) -> Option<Vec<u8>> {
+    if !accepts_trailers(&request.head()) {
         return None;
     }
-    let tags = snapshot.tags_to_clients(listener.role);
-    let route = route.and_then(|route| snapshot.routes.get(route));
+    let (tags, route) = (request.shows_tags(), request.taken_route());
     let keeps = |name: &[u8]| {
         (tags || !is_tag_field(name)) && route.is_none_or(|route| route.response.keeps(name))
     };
@@ -502,4 +490,119 @@ fn cut(piece: &[u8], at: u64, slice: Option<ByteRange>) -> &[u8] {
         usize::try_from(offset).expect("no more than the piece")
     };
     &piece[within(range.first)..within(range.last + 1)]
+}
+
+impl<C: Client> Exchange<'_, C> {
+    fn wish(&self) -> Wish<'_> {
+        let Request { snapshot, .. } = &self.request;
+        let (to, asked) = (self.request.to(), (self.request.method_bytes(), self.request.fields()));
+        Wish::of(snapshot, to.realm.role, to.reading(), asked)
+    }
+
+    /// Sends another form of a response of which there may be several; `None`: it is sent as it is.
+    /// Waits only for a form that must be decoded.
+    pub(crate) async fn serve_in_form(&mut self, serving: &Serving) -> Option<Step> {
+        let Serving { held, provenance } = serving;
+        let wish = self.wish();
+        let form = match (wish.answer(held.head(), held.whole()), held, wish.rules) {
+            (Chosen::NotModified(head), ..) => {
+                return Some(Step::End(self.send_not_modified(&head, provenance).await));
+            }
+            (Chosen::Form(form), ..) => form,
+            (Chosen::Wanting(coding, meanwhile), Held::Whole(stored), Some(rules)) => {
+                if let Some((now, key)) = self.latest(stored) {
+                    let target = Target(Some(coding));
+                    self.request.worker.cache.ask_for_form(key, &now, target, rules);
+                }
+                meanwhile?
+            }
+            (Chosen::Decoding, Held::Whole(stored), Some(rules)) => {
+                match self.decoded(stored, rules).await {
+                    Some(form) => form,
+                    None => return Some(self.unreadable()),
+                }
+            }
+            (Chosen::Unreadable | Chosen::Decoding, ..) => return Some(self.unreadable()),
+            (Chosen::AsItIs | Chosen::Wanting(..), ..) => return None,
+        };
+        // A form is sent whole.
+        Some(Step::End(self.send_whole(&form, provenance).await))
+    }
+
+    /// Sends a response of which there may be several forms while its body arrives: as it is, if
+    /// the client can read that. Otherwise it waits for the end of the body.
+    pub(crate) async fn stream_in_form(
+        &mut self,
+        streaming: Box<Streaming>,
+    ) -> Result<Step, Refusal> {
+        let Streaming { head, provenance, .. } = &*streaming;
+        let wish = self.wish();
+        if let Some(head) = wish.not_modified(head) {
+            return Ok(Step::End(self.send_not_modified(&head, provenance).await));
+        }
+        if !wish.cannot_read(head.source()) {
+            return Ok(Step::End(self.stream(*streaming).await));
+        }
+        // What does not stay in memory has no forms: the client must not wait for all of it.
+        let most = self.request.worker.cache.memory_object_bytes_max();
+        if !wish.decodes(head) || head.announced_length.is_some_and(|bytes| bytes > most) {
+            return Ok(self.unreadable());
+        }
+        let Streaming { reader, provenance, .. } = *streaming;
+        loop {
+            match unless_left(self.left(), reader.next()).await? {
+                Ok(Next::End) => break,
+                Ok(_) if reader.is_bounded() => return Ok(self.unreadable()),
+                Ok(_) => {}
+                // Its core has ended, the origin has not, and the client has got nothing.
+                Err(Fault::Abandoned) => return Ok(Step::LookUp),
+                Err(fault) => return Err(Refusal::Fault(fault)),
+            }
+        }
+        Ok(match reader.found().await {
+            Found::Settled(Settled::Stored(stored)) => {
+                Step::Serve(Serving { held: Held::Whole(stored), provenance })
+            }
+            // It is not stored, so it has no forms.
+            _ => self.unreadable(),
+        })
+    }
+
+    /// The step for a client that cannot read the stored response.
+    fn unreadable(&self) -> Step {
+        match self.request.wants_only_stored() {
+            true => Step::Refuse(Refusal::OnlyIfCached),
+            false => Step::Pass(Forward::VaryMiss, None),
+        }
+    }
+
+    /// The decoded form, once it has been made; `None` if it cannot be.
+    async fn decoded(&self, stored: &Stored, rules: &Rules) -> Option<Arc<Stored>> {
+        const TARGET: Target = Target(None);
+        let cache = &self.request.worker.cache;
+        let (mut now, key) = self.latest(stored)?;
+        if matches!(now.forms()?.get(TARGET), Made::Not) {
+            if !cache.ask_for_form(key, &now, TARGET, rules) {
+                return None;
+            }
+            let ended = now.forms()?.making().ended(TARGET);
+            time::timeout(DECODED_WAIT_MAX, ended).await.ok()?;
+            now = cache.latest(key, stored)?;
+        }
+        match now.forms()?.get(TARGET) {
+            Made::Form(form, _) => Some(Arc::clone(form)),
+            Made::Not | Made::Declined => None,
+        }
+    }
+
+    /// The entry of this response in the store, if it is there, and its key.
+    fn latest(&self, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
+        let (cache, wire) = (&self.request.worker.cache, self.request.wire());
+        let (uri, parts) = (cache.uri_key(self.request.to().uri()), self.request.key_parts());
+        let (look, now_ms) = (Look::Peek, time::wall_ms());
+        match cache.look_by_parts(uri, &Query { look, parts, request: &wire, now_ms }) {
+            Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),
+            _ => None,
+        }
+    }
 }

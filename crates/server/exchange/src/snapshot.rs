@@ -7,9 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::limits::Limits;
-use crate::shared::Shared;
 use config::{Config, Role};
 use policy::forward::Rules;
 use policy::peers::DirectRules;
@@ -18,6 +15,10 @@ use policy::routes::{Route, Routes};
 use policy::via::ViaNames;
 use upstream::group::Group;
 use upstream::peers::Peer;
+
+use crate::cluster::Cluster;
+use crate::limits::Limits;
+use crate::shared::Shared;
 
 /// A configuration, ready for use.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! What an exchange does next, and how it ends. `run.rs` draws the steps.
+//! What an exchange does next, what it asks the origin for, and how it ends. `run.rs` draws the
+//! steps.
 //!
 //! [`Step`], [`Ending`] and [`Refusal`] are the only types by which an exchange branches. Two other
 //! subjects have their own states: a flight and the requests that join it (`cache::flight`), and
@@ -8,24 +9,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cache::flight::{Lead, Reader};
-use cache::stored::{Head, Stored};
+use cache::partial::Partial;
+use cache::stored::{Entry, Head, Stored};
+use cache::watch::Stamp;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
+use caching::{StoredMeta, Validators};
 use config::Action;
 use outcome::{Fault, Outcome, Refusal};
 use store::Key;
 use upstream::Answer;
 
-use super::ask::{Ask, Held, Unshared};
-use super::destination::Destination;
 use crate::cache_status::CacheStatus;
 use crate::client::Gone;
-use crate::our_digest::Made;
+use crate::shared::Made;
 
 /// What an exchange does next. One function carries out each step, and returns the next step.
 ///
 /// Each step of each request is copied as it is passed on, so rare parts are boxed.
-pub(crate) enum Step<'d> {
+pub(crate) enum Step {
     /// Purges the URL.
     Purge,
     /// Opens a tunnel to a host.
@@ -37,36 +39,36 @@ pub(crate) enum Step<'d> {
     /// Answers with an error.
     Refuse(Refusal),
     /// Passes on a request to switch to one of these protocols.
-    Upgrade(&'d Destination<'d>, Vec<u8>),
+    Upgrade(Vec<u8>),
     /// Passes the request on, for this reason. With an [`Unshared`], the response is stored if that
     /// is allowed and if the URI has not changed since the stamp; no other request waits for it.
     /// Without an [`Unshared`], nothing is stored.
-    Pass(&'d Destination<'d>, Forward, Option<Unshared>),
+    Pass(Forward, Option<Unshared>),
     /// Looks into the store.
-    LookUp(&'d Destination<'d>),
+    LookUp,
     /// Looks into the store again, because another request's fetch could not answer this request,
     /// and waits for no other fetch.
-    LookUpAlone(&'d Destination<'d>),
+    LookUpAlone,
     /// Looks into the store again, because a stored body could not be read. Nothing has been sent.
-    LookUpAgain(&'d Destination<'d>),
+    LookUpAgain,
     /// Answers from the store.
-    ServeStored(&'d Destination<'d>, FromStore),
+    ServeStored(FromStore),
     /// Passes a HEAD on, and updates the stored response by its answer.
-    ValidateByHead(&'d Destination<'d>, Validated),
+    ValidateByHead(Validated),
     /// Fetches for the store, together with other requests for the same key.
-    Fetch(&'d Destination<'d>, Ask),
+    Fetch(Ask),
     /// Waits for another request's fetch.
-    Follow(&'d Destination<'d>, Ask, Reader),
+    Follow(Ask, Reader),
     /// Asks the origin. `is_shared`: other requests may follow this fetch.
-    Lead { to: &'d Destination<'d>, ask: Ask, lead: Lead, is_shared: bool },
+    Lead { fetch: Fetch, is_shared: bool },
     /// Sends a response that is complete.
-    Serve(&'d Destination<'d>, Serving),
+    Serve(Serving),
     /// Sends a response while its body arrives.
-    Stream(&'d Destination<'d>, Box<Streaming>),
+    Stream(Box<Streaming>),
     /// Sends an upstream's response that is not stored, for this reason and by this rule.
     Relay(Box<Answer>, Forward, Option<&'static str>),
     /// Requests the remainder of a body that broke off from the origin.
-    Repair(&'d Destination<'d>, Torn),
+    Repair(Torn),
     /// The exchange has ended.
     End(Ending),
 }
@@ -74,7 +76,7 @@ pub(crate) enum Step<'d> {
 /// The maximum size of a [`Step`].
 const STEP_BYTES_MAX: usize = 176;
 
-const _: () = assert!(size_of::<Step<'_>>() <= STEP_BYTES_MAX);
+const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
 /// An answer from the store.
 pub(crate) struct FromStore {
@@ -198,5 +200,119 @@ impl Ending {
             | Ending::Tunnel(summary)
             | Ending::TunnelRefused(summary) => summary,
         }
+    }
+}
+
+/// What the origin is asked for on behalf of the store, and why.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) uri: Key,
+    pub(crate) key: Key,
+    pub(crate) why: Forward,
+    pub(crate) what: What,
+    /// The stored response, if one is selected.
+    pub(crate) held: Option<Held>,
+    /// Stored responses to other requests, one of which the origin may confirm for this one.
+    pub(crate) offered: Vec<Arc<Stored>>,
+    /// Requests for the key do not wait for each other: an answer could not be stored.
+    pub(crate) unshared: bool,
+}
+
+/// A fetch for the store: what the origin is asked for, on behalf of a flight. Its methods are in
+/// `fetch/response.rs`; each takes the request that draws the answer.
+pub(crate) struct Fetch {
+    pub(crate) ask: Ask,
+    pub(crate) lead: Lead,
+}
+
+/// A request for whose key requests do not wait for each other. Its answer is stored if it may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unshared {
+    pub(crate) uri: Key,
+    pub(crate) key: Key,
+    pub(crate) why: Forward,
+    /// Of its URI, before the request is sent.
+    pub(crate) stamp: Stamp,
+}
+
+impl Unshared {
+    pub(crate) fn ask(self) -> Ask {
+        Ask { unshared: true, ..Ask::of(self.uri, self.key, self.why, None) }
+    }
+}
+
+/// How much the origin is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The whole; a stored response is validated.
+    Whole,
+    /// The range that the client asks for. `held`: it is stored, and is validated.
+    Range { held: bool },
+    /// What the stored parts miss.
+    Rest(ByteRange),
+}
+
+/// A stored response, or parts of one.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    Whole(Arc<Stored>),
+    Part(Arc<Partial>),
+}
+
+impl Held {
+    pub(crate) fn head(&self) -> &Head {
+        match self {
+            Held::Whole(stored) => &stored.head,
+            Held::Part(partial) => &partial.head,
+        }
+    }
+
+    pub(crate) fn whole(&self) -> Option<&Arc<Stored>> {
+        match self {
+            Held::Whole(stored) => Some(stored),
+            Held::Part(_) => None,
+        }
+    }
+
+    pub(crate) fn meta(&self) -> &StoredMeta {
+        &self.head().meta
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        match self {
+            Held::Whole(stored) => Entry::Response(Arc::clone(stored)),
+            Held::Part(partial) => Entry::Part(Arc::clone(partial)),
+        }
+    }
+}
+
+impl Ask {
+    /// For the whole response.
+    pub(crate) fn of(uri: Key, key: Key, why: Forward, held: Option<Held>) -> Ask {
+        Ask { uri, key, why, what: What::Whole, held, offered: Vec::new(), unshared: false }
+    }
+
+    /// Whether the answer probably serves one request only, so that no other gains by waiting for
+    /// it.
+    pub(crate) fn is_for_one(&self) -> bool {
+        self.unshared || self.held.as_ref().is_some_and(|held| held.meta().is_never_fresh())
+    }
+
+    /// The stored response that would answer the request if it were not too old.
+    pub(crate) fn stale(&self) -> Option<&Held> {
+        self.held.as_ref().filter(|held| match held {
+            Held::Whole(_) => true,
+            Held::Part(_) => self.what == What::Range { held: true },
+        })
+    }
+
+    /// Whether our request has conditions, so that the origin may answer with a 304.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.validated().is_some() || !self.offered.is_empty()
+    }
+
+    /// The validators that the origin is to confirm.
+    pub(crate) fn validated(&self) -> Option<&Validators> {
+        self.stale().map(|held| &held.meta().validators)
     }
 }

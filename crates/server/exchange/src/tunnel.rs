@@ -21,15 +21,14 @@ use std::net::Shutdown;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
+use core_io::limits::PIPED_BYTES_MAX;
+use core_io::{CoreIo, piped};
+use metrics::Count;
 use runtime::time::{self, Instant};
+use transport::Transport;
 
 use crate::client::{ByteStream, Gone};
 use crate::limits::TUNNEL_BYTES_MAX;
-use core_io::CoreIo;
-use core_io::limits::PIPED_BYTES_MAX;
-use core_io::piped;
-use metrics::Count;
-use transport::Transport;
 
 /// The two ends of a tunnel.
 pub(crate) struct Tunnel<'t, C> {

@@ -4,6 +4,7 @@
 //! [`CoreIo`], code that looks into the store takes the [`Cache`], and so on.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +21,6 @@ use policy::overload::Overload;
 use policy::quota::{Counted, TooMany};
 use readiness::Token;
 use slab::Slab;
-use std::collections::HashMap;
 use upstream::Upstreams;
 
 use crate::listener::ListenerContext;

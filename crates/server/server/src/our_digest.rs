@@ -30,7 +30,7 @@ use cache::stored::{Entry, Stored, Wire};
 use cache::{Look, Lookup};
 use config::Role;
 use exchange::Worker;
-use exchange::our_digest::Made;
+use exchange::shared::Made;
 use exchange::snapshot::Snapshot;
 use http1::{OwnedRequest, Scheme};
 use peering::digest::{Digest, Key as DigestKey};

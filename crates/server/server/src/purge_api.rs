@@ -14,7 +14,7 @@ use crate::call::{Call, Reply};
 use cache::changes::Changes;
 use cache::paths::Paths;
 use exchange::Worker;
-use exchange::purged::{Done, Target};
+use exchange::own_answers::{Done, Target};
 use exchange::spread;
 use policy::reading::Reading;
 use runtime::time;

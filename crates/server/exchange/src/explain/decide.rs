@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cache::disk::swap_in::swap_in;
 use cache::key::Bypassed;
-use cache::stored::{Entry, Stored, Wire};
+use cache::stored::{Entry, Stored};
 use cache::{Look, Lookup, Query};
 use caching::cache_status::Forward;
 use caching::{Explain, Explanation, Failure};
@@ -18,30 +18,26 @@ use policy::quota::Stage;
 use policy::quota::figures::Judged;
 use runtime::time;
 use store::Key;
-use upstream::To;
-use upstream::digests;
+use upstream::{To, digests};
 
-use super::keyed::Keyed;
-use super::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
-use super::question::Question;
-use super::{stored, text};
-use crate::ask::{Ask, Held, What};
 use crate::cache_status::{CacheStatus, proxy_status};
 use crate::cluster::Share;
 use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
-use crate::destination::Destination;
-use crate::fetch::{Forwarding, Purpose, hierarchy};
+use crate::explain::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
+use crate::explain::stored::{self, Keyed};
+use crate::explain::{Question, text};
+use crate::fetch::{Purpose, hierarchy};
 use crate::hit::{FastPath, Hit, fresh_hit};
-use crate::plan::{Form, Planner};
-use crate::purge_method::purged_uri;
+use crate::own_answers::{self, purged_uri};
+use crate::plan::Form;
 use crate::quota::judged;
-use crate::request::{body_length, requested_uri};
-use crate::routing::{Place, RequestContext, Routed};
+use crate::request::{Destination, Request as Asked, body_length};
+use crate::routing::ClientConnection;
+use crate::rules;
 use crate::snapshot::Snapshot;
-use crate::step::{FromStore, Step};
+use crate::step::{Ask, FromStore, Held, Step, What};
 use crate::worker::Worker;
-use crate::{route_answer, rules};
 
 /// Explains a request.
 pub(super) async fn explained(
@@ -50,136 +46,118 @@ pub(super) async fn explained(
     question: &Question,
     head: RequestHead<'_>,
 ) -> Explained {
-    let context = RequestContext {
-        worker,
-        snapshot,
-        listener: &question.listener,
-        peer: question.peer,
-        original_destination: None,
-        stream: None,
-        tls: None,
-        is_early: false,
-        head: &head,
-        look: Look::Peek,
-    };
+    let head = worker.io.incoming(&head);
+    let mut asked = Asked::new(worker, &question.listener, question.peer, head);
+    (asked.snapshot, asked.look) = (snapshot, Look::Peek);
     let cache = &worker.cache;
-    let (listener, peer) = (context.listener, context.peer.ip());
-    let keyed = Keyed::of(&context);
+    let keyed = Keyed::of(&asked);
     if let Some(key) = keyed.uri {
         // What is on the disk is read, as the request would have it read.
-        swap_in(cache, key, keyed.parts(&context), &Wire(head.fields)).await;
+        swap_in(cache, key, keyed.parts(&asked), &asked.wire()).await;
     }
     let now_ms = time::wall_ms();
-    let mut explanation = Explanator::new(&context, question, &keyed, now_ms);
-    if is_refused_at(Stage::Head, &context) {
+    let out = begun(&asked, question, &keyed, now_ms);
+    if is_refused_at(Stage::Head, &asked) {
+        let mut explanation = Explanator { asked: &asked, out };
         explanation.refuses(Refusal::Quota, None);
         return explanation.out;
     }
-    let snapshot = &context.snapshot;
-    let path = FastPath { cache, snapshot, listener, peer, look: Look::Peek, now_ms };
-    let hit = fresh_hit(&path, &head);
-    if let Some(Hit { stored, key, .. }) = hit {
+    let Asked { snapshot, listener, peer, look, .. } = &asked;
+    let path = FastPath { cache, snapshot, listener, peer: peer.ip(), look: *look, now_ms };
+    if let Some(Hit { stored, key, .. }) = fresh_hit(&path, &asked.head()) {
+        let mut explanation = Explanator { asked: &asked, out };
         explanation.serves(&Held::Whole(stored), key, &CacheStatus::HIT, rules::FRESH);
         return explanation.out;
     }
-    let (place, mut routed) = (Place::new(), Routed::default());
-    let step = match context.admitted(&mut routed).await {
-        Ok(class) => context.route(class, &place, &mut routed).await,
+    let connection = ClientConnection::default();
+    let step = match asked.admitted(&connection).await {
+        Ok(class) => asked.route(class, &connection).await,
         Err(refusal) => Err(refusal),
     };
+    let mut explanation = Explanator { asked: &asked, out };
     let (step, rule) = match step {
         Err(refusal) => (Step::Refuse(refusal), None),
-        Ok(Step::LookUp(to)) => {
-            let (uri, parts) = (cache.uri_key(to.uri()), context.key_parts(routed.route));
-            let shares_cookies = context.shares_cookies(routed.route);
-            let planner = Planner { cache, head: &head, parts, shares_cookies };
-            let (step, rule) = planner.plan(to, uri, Look::Peek);
+        Ok(Step::LookUp) => {
+            let (step, rule) = asked.plan(cache.uri_key(asked.to().uri()));
             (step, Some(rule))
         }
         Ok(step) => (step, None),
     };
-    match step.needs_upstream() && is_refused_at(Stage::Fetch, &context) {
+    match step.needs_upstream() && is_refused_at(Stage::Fetch, &asked) {
         true => explanation.refuses(Refusal::Quota, None),
-        false => explanation.takes(step, routed.route, rule).await,
+        false => explanation.takes(step, rule).await,
     }
     explanation.out
 }
 
 /// The quotas that apply to a request. Its user is not known here.
-fn quotas(context: &RequestContext<'_>) -> Vec<Quota> {
+fn quotas(asked: &Asked) -> Vec<Quota> {
     let of = |judged: Judged| {
         let Judged { quota: name, remaining, wait_ms, refused } = judged;
         Quota { name, remaining, wait_ms, refused }
     };
     let stages = [Stage::Head, Stage::User, Stage::Fetch].into_iter();
-    stages.flat_map(|stage| judged(context, None, stage)).map(of).collect()
+    stages.flat_map(|stage| judged(asked, stage)).map(of).collect()
 }
 
-fn is_refused_at(stage: Stage, context: &RequestContext<'_>) -> bool {
-    judged(context, None, stage).iter().any(|quota| quota.refused)
+fn is_refused_at(stage: Stage, asked: &Asked) -> bool {
+    judged(asked, stage).iter().any(|quota| quota.refused)
 }
 
 /// An explanation in the making.
 struct Explanator<'t> {
-    context: &'t RequestContext<'t>,
+    asked: &'t Asked,
     out: Explained,
 }
 
-impl<'t> Explanator<'t> {
-    /// Begins with the stored responses, whatever becomes of the request.
-    fn new(
-        context: &'t RequestContext<'t>,
-        question: &Question,
-        keyed: &Keyed,
-        now_ms: u64,
-    ) -> Explanator<'t> {
-        let cache = &context.worker.cache;
-        let uri = keyed.uri;
-        let (varies_by, keys) = match uri.and_then(|uri| cache.store.peek(&uri)) {
-            Some(Entry::Varies(varies)) => {
-                (varies.names().into_iter().map(str::to_owned).collect(), varies.keys())
-            }
-            Some(Entry::Response(_) | Entry::Part(_)) => (Vec::new(), Vec::from_iter(uri)),
-            Some(Entry::Uncacheable { .. }) | None => (Vec::new(), Vec::new()),
-        };
-        let variants = keys.into_iter().filter_map(|key| stored::at(cache, key, now_ms));
-        let role = match context.listener.role {
-            Role::Reverse => "reverse",
-            Role::Forward => "forward",
-        };
-        let out = Explained {
-            method: question.method.clone(),
-            url: question.url.clone(),
-            role: role.to_owned(),
-            listener: context.listener.address.to_string(),
-            key: uri.map(|key| key.to_string()),
-            now_ms,
-            decision: Decision::of("fetch", rules::URI_MISS),
-            answer: Answer::default(),
-            settings: keyed.settings(context),
-            selected: uri.and_then(|uri| selected(context, uri, keyed, now_ms)),
-            varies_by,
-            variants: variants.collect(),
-            request: None,
-            on_failure: None,
-            shed_ratio: context.worker.overload.share_ppm() as f64 / 1e6,
-            quotas: quotas(context),
-        };
-        Explanator { context, out }
+/// The beginning of an explanation: the stored responses, whatever becomes of the request.
+fn begun(asked: &Asked, question: &Question, keyed: &Keyed, now_ms: u64) -> Explained {
+    let cache = &asked.worker.cache;
+    let uri = keyed.uri;
+    let (varies_by, keys) = match uri.and_then(|uri| cache.store.peek(&uri)) {
+        Some(Entry::Varies(varies)) => {
+            (varies.names().into_iter().map(str::to_owned).collect(), varies.keys())
+        }
+        Some(Entry::Response(_) | Entry::Part(_)) => (Vec::new(), Vec::from_iter(uri)),
+        Some(Entry::Uncacheable { .. }) | None => (Vec::new(), Vec::new()),
+    };
+    let variants = keys.into_iter().filter_map(|key| stored::at(cache, key, now_ms));
+    let role = match asked.role() {
+        Role::Reverse => "reverse",
+        Role::Forward => "forward",
+    };
+    Explained {
+        method: question.method.clone(),
+        url: question.url.clone(),
+        role: role.to_owned(),
+        listener: asked.listener.address.to_string(),
+        key: uri.map(|key| key.to_string()),
+        now_ms,
+        decision: Decision::of("fetch", rules::URI_MISS),
+        answer: Answer::default(),
+        settings: keyed.settings(asked),
+        selected: uri.and_then(|uri| selected(asked, uri, keyed, now_ms)),
+        varies_by,
+        variants: variants.collect(),
+        request: None,
+        on_failure: None,
+        shed_ratio: asked.worker.overload.share_ppm() as f64 / 1e6,
+        quotas: quotas(asked),
     }
+}
 
+impl<'t> Explanator<'t> {
     /// Describes a step. `rule` is the one that the store decided by, if it did.
-    async fn takes(&mut self, step: Step<'_>, route: Option<usize>, rule: Option<Explanation>) {
-        let head = &self.context.head;
+    async fn takes(&mut self, step: Step, rule: Option<Explanation>) {
         match step {
-            Step::Purge => match purged_uri(self.context) {
+            Step::Purge => match purged_uri(self.asked) {
                 Ok(_) => {
                     self.does("purge", rules::PURGE);
                     self.out.answer.status = Some(200);
                 }
                 Err(refusal) => self.refuses(refusal, None),
             },
-            Step::Connect => match tunnel(self.context).await {
+            Step::Connect => match tunnel(self.asked).await {
                 Ok(request) => {
                     self.does("tunnel", rules::TUNNEL);
                     self.out.answer.status = Some(200);
@@ -189,7 +167,7 @@ impl<'t> Explanator<'t> {
             },
             Step::AnswerByRoute(action) => {
                 self.does("answer", rules::ROUTE);
-                self.own_answer(route_answer::status_of(&action));
+                self.own_answer(own_answers::status_of(&action));
                 if let Action::Redirect { location, .. } = &*action {
                     self.out.decision.text += &format!(": to {location}");
                 }
@@ -199,54 +177,51 @@ impl<'t> Explanator<'t> {
                 self.own_answer(200);
             }
             Step::Refuse(refusal) => self.refuses(refusal, rule),
-            Step::Upgrade(to, protocols) => {
+            Step::Upgrade(protocols) => {
                 self.does("tunnel", rules::UPGRADE);
-                self.sends(&self.context.forwarding(to, route), Purpose::Upgrade(&protocols));
+                self.sends(Purpose::Upgrade(&protocols));
             }
-            Step::Pass(to, why, None) => {
-                let rule = rule.unwrap_or_else(|| rules::bypass(why, self.bypassed(route), head));
-                self.passes(&self.context.forwarding(to, route), "pass", why, rule);
+            Step::Pass(why, None) => {
+                let rule =
+                    rule.unwrap_or_else(|| rules::bypass(why, self.bypassed(), &self.asked.head()));
+                self.passes("pass", why, rule);
             }
-            Step::Pass(to, why, Some(_)) => {
+            Step::Pass(why, Some(_)) => {
                 let rule = rule.unwrap_or(rules::UNSHARED);
-                self.passes(&self.context.forwarding(to, route), "fetch", why, rule);
+                self.passes("fetch", why, rule);
             }
-            Step::ValidateByHead(to, of) => {
+            Step::ValidateByHead(of) => {
                 let rule = rule.unwrap_or(rules::URI_MISS);
-                self.passes(&self.context.forwarding(to, route), "validate", of.why, rule);
-                let cache = &self.context.worker.cache;
+                self.passes("validate", of.why, rule);
+                let cache = &self.asked.worker.cache;
                 let whole = stored::whole(cache, of.key, &of.stored, self.out.now_ms);
                 self.out.selected = Some(whole);
             }
-            Step::ServeStored(to, FromStore { held, .. }) if self.is_unreadable(&held) => {
-                match caching::only_if_cached(&Wire(head.fields)) {
+            Step::ServeStored(FromStore { held, .. }) if self.is_unreadable(&held) => {
+                match self.asked.wants_only_stored() {
                     true => self.refuses(Refusal::OnlyIfCached, Some(rules::ONLY_IF_CACHED)),
-                    false => {
-                        let forwarding = self.context.forwarding(to, route);
-                        self.passes(&forwarding, "pass", Forward::VaryMiss, rules::UNREADABLE);
-                    }
+                    false => self.passes("pass", Forward::VaryMiss, rules::UNREADABLE),
                 }
             }
-            Step::ServeStored(to, FromStore { key, held, cache_status, revalidate }) => {
+            Step::ServeStored(FromStore { key, held, cache_status, revalidate }) => {
                 self.serves(&held, key, &cache_status, rule.unwrap_or(rules::FRESH));
                 if let Some(ask) = revalidate {
-                    self.fetches(&self.context.forwarding(to, route), &ask, true);
+                    self.fetches(&ask, true);
                 }
             }
-            Step::Fetch(to, ask) => {
-                let forwarding = self.context.forwarding(to, route);
+            Step::Fetch(ask) => {
                 let does = if ask.validated().is_some() { "validate" } else { "fetch" };
                 self.does(does, rule.unwrap_or(rules::URI_MISS));
                 self.begins(ask.why);
-                self.fetches(&forwarding, &ask, false);
-                let rule = forwarding.stale_rule(&ask, Failure::Unreachable);
+                self.fetches(&ask, false);
+                let rule = self.asked.stale_rule(&ask, Failure::Unreachable);
                 self.out.on_failure = rule.map(|rule| Decision::of("serve-stale", rule.explain()));
             }
             // An exchange comes to these from a look into the store or from a fetch, where the
             // explanation ends.
-            Step::LookUp(_)
-            | Step::LookUpAlone(_)
-            | Step::LookUpAgain(_)
+            Step::LookUp
+            | Step::LookUpAlone
+            | Step::LookUpAgain
             | Step::Follow(..)
             | Step::Lead { .. }
             | Step::Serve(..)
@@ -258,10 +233,10 @@ impl<'t> Explanator<'t> {
     }
 
     /// Why the settings of the route keep the request from the store.
-    fn bypassed(&self, route: Option<usize>) -> Option<Bypassed> {
-        let route = self.context.snapshot.routes.get(route?)?;
+    fn bypassed(&self) -> Option<Bypassed> {
+        let route = self.asked.taken_route()?;
         let settings = route.key.as_ref().filter(|_| route.config.store)?;
-        settings.bypassed(self.context.head.fields)
+        settings.bypassed(self.asked.fields())
     }
 
     fn does(&mut self, does: &str, rule: Explanation) {
@@ -270,9 +245,7 @@ impl<'t> Explanator<'t> {
 
     /// An answer from the store, if the client can read it.
     fn serves(&mut self, held: &Held, key: Key, cache_status: &CacheStatus, rule: Explanation) {
-        let (cache, now_ms) = (&self.context.worker.cache, self.out.now_ms);
-        let head = self.context.head;
-        let planner = Planner { cache, head, parts: None, shares_cookies: true };
+        let (cache, now_ms) = (&self.asked.worker.cache, self.out.now_ms);
         // The fast path names a form of the entry.
         let held = match cache.store.peek(&key) {
             Some(Entry::Response(entry)) if entry.forms().is_some() => Held::Whole(entry),
@@ -298,7 +271,7 @@ impl<'t> Explanator<'t> {
             Chosen::Form(_) | Chosen::Wanting(_, Some(_)) | Chosen::Decoding => {
                 whole(held.head().status)
             }
-            _ => formed(&planner, &held),
+            _ => formed(self.asked, &held),
         };
         self.out.answer = Answer {
             cache_status: Some(text(&cache_status.value())),
@@ -313,9 +286,9 @@ impl<'t> Explanator<'t> {
 
     /// What the request says about forms.
     fn wish(&self) -> Option<Wish<'t>> {
-        let context = self.context;
-        let uri = requested_uri(context.listener, context.head)?;
-        Some(Wish::of(&context.snapshot, uri.realm.role, uri.reading(), context.head))
+        let asked = self.asked;
+        let (uri, fields) = (asked.requested_uri()?, (asked.method_bytes(), asked.fields()));
+        Some(Wish::of(&asked.snapshot, uri.realm.role, uri.reading(), fields))
     }
 
     /// Whether a stored response that may be used is in a coding that the client cannot read.
@@ -338,10 +311,10 @@ impl<'t> Explanator<'t> {
     }
 
     /// A request that is passed on as it is.
-    fn passes(&mut self, forwarding: &Forwarding<'_>, does: &str, why: Forward, rule: Explanation) {
+    fn passes(&mut self, does: &str, why: Forward, rule: Explanation) {
         self.does(does, rule);
         self.begins(why);
-        self.sends(forwarding, Purpose::Pass(body_length(forwarding.head)));
+        self.sends(Purpose::Pass(body_length(&self.asked.head())));
     }
 
     /// What is known of the answer before it comes.
@@ -352,23 +325,21 @@ impl<'t> Explanator<'t> {
     }
 
     /// A request on behalf of the store.
-    fn fetches(&mut self, forwarding: &Forwarding<'_>, ask: &Ask, background: bool) {
-        self.sends(forwarding, Purpose::Store(ask));
-        let cache = &forwarding.worker.cache;
-        let head = forwarding.head;
-        let planner = Planner { cache, head, parts: None, shares_cookies: true };
-        let key = planner.flight_key(ask);
-        let in_flight = cache.flights.has(key) && !ask.is_for_one();
-        let asks = forwarding.to.course.as_ref().filter(|course| {
-            !background && ask.what == What::Whole && hierarchy::may_ask(forwarding, course)
+    fn fetches(&mut self, ask: &Ask, background: bool) {
+        self.sends(Purpose::Store(ask));
+        let asked = self.asked;
+        let is_followed = asked.worker.cache.flights.has(asked.flight_key(ask));
+        let in_flight = is_followed && !ask.is_for_one();
+        let asks = asked.to().course.as_ref().filter(|course| {
+            !background && ask.what == What::Whole && hierarchy::may_ask(asked, course)
         });
         let (digest, asks) = asks.map_or_else(Default::default, |course| {
             let peers = &course.peers.asked;
-            match digests::having(peers, &hierarchy::url_for_peers(forwarding.to)) {
+            match digests::having(peers, &hierarchy::url_for_peers(asked.to())) {
                 Some(at) => (Some(peers[at].name.clone()), Vec::new()),
                 None => {
-                    let asked = peers.iter().filter(|peer| peer.is_asked());
-                    (None, asked.map(|peer| peer.name.clone()).collect())
+                    let queried = peers.iter().filter(|peer| peer.is_asked());
+                    (None, queried.map(|peer| peer.name.clone()).collect())
                 }
             }
         });
@@ -377,16 +348,16 @@ impl<'t> Explanator<'t> {
         }
     }
 
-    fn sends(&mut self, forwarding: &Forwarding<'_>, purpose: Purpose<'_>) {
-        let mut request = forwarding.request(purpose);
-        let course = forwarding.to.course.as_ref();
-        if course.is_some_and(|course| course.to_parents) {
-            request = hierarchy::for_parent(forwarding, &request);
+    fn sends(&mut self, purpose: Purpose<'_>) {
+        let asked = self.asked;
+        let mut message = asked.message(purpose);
+        if asked.to().course.as_ref().is_some_and(|course| course.to_parents) {
+            message = hierarchy::for_parent(asked, &message);
         }
-        let lines = request.bytes().split(|byte| *byte == b'\n');
+        let lines = message.bytes().split(|byte| *byte == b'\n');
         let lines = lines.map(|line| text(line.trim_ascii_end())).filter(|line| !line.is_empty());
         let lines = lines.collect();
-        self.out.request = Some(Request { lines, ..goes_to(forwarding.to) });
+        self.out.request = Some(Request { lines, ..goes_to(asked.to()) });
     }
 }
 
@@ -402,9 +373,9 @@ impl Decision {
 }
 
 /// Where a tunnel would lead.
-async fn tunnel(context: &RequestContext<'_>) -> Result<Request, Refusal> {
-    let peers = context.snapshot.peers.as_ref();
-    let hierarchy = match tunnel_to(context)? {
+async fn tunnel(asked: &Asked) -> Result<Request, Refusal> {
+    let peers = asked.snapshot.peers.as_ref();
+    let hierarchy = match tunnel_to(asked)? {
         None => None,
         Some((allowed, to)) => {
             let parents = peers.is_some_and(|peers| peers.parents.is_some());
@@ -416,7 +387,7 @@ async fn tunnel(context: &RequestContext<'_>) -> Result<Request, Refusal> {
             hierarchy.filter(|_| parents || allowed == Allowed::Direct)
         }
     };
-    let addresses = tunnel_addresses(context).await?;
+    let addresses = tunnel_addresses(asked).await?;
     Ok(Request { hierarchy, addresses: shown(&addresses), ..Request::default() })
 }
 
@@ -425,7 +396,7 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
 }
 
 /// Where a request would go.
-fn goes_to(to: &Destination<'_>) -> Request {
+fn goes_to(to: &Destination) -> Request {
     let hierarchy = to.course.as_ref().map(|course| course.rule.to_owned());
     let owner = to.share.as_ref().map(Share::owner);
     Request { hierarchy, owner, ..sent_to(&to.to) }
@@ -452,18 +423,18 @@ fn sent_to(to: &To) -> Request {
 }
 
 /// The form in which a stored response is sent.
-fn formed(planner: &Planner<'_>, held: &Held) -> Answer {
+fn formed(asked: &Asked, held: &Held) -> Answer {
     let ranges = |ranges: Vec<caching::range::ByteRange>| {
         ranges.iter().map(|range| Range { first: range.first, last: range.last }).collect()
     };
     let whole = |stored: &Arc<Stored>| {
-        let (status, of) = match planner.form(&stored.head, stored.body_bytes) {
+        let (status, of) = match asked.form(&stored.head, stored.body_bytes) {
             Form::NotModified => (304, Answer::default()),
             Form::Unsatisfied => (416, Answer::default()),
             Form::Parts(parts) => (206, Answer { ranges: ranges(parts), ..Answer::default() }),
             Form::Whole(why) => {
-                let asked = planner.head.fields.has(http1::Name::Range);
-                let why_whole = asked.then(|| why.explain().text.to_owned());
+                let has_range = asked.fields().has(http1::Name::Range);
+                let why_whole = has_range.then(|| why.explain().text.to_owned());
                 (stored.head.status, Answer { why_whole, ..Answer::default() })
             }
         };
@@ -471,25 +442,20 @@ fn formed(planner: &Planner<'_>, held: &Held) -> Answer {
     };
     match held {
         Held::Whole(stored) => whole(stored),
-        Held::Part(partial) if planner.is_not_modified(&partial.head) => {
+        Held::Part(partial) if asked.is_not_modified(&partial.head) => {
             Answer { status: Some(304), ..Answer::default() }
         }
         Held::Part(partial) => {
-            let parts = planner.held_ranges(partial).unwrap_or_default();
+            let parts = asked.held_ranges(partial).unwrap_or_default();
             Answer { status: Some(206), ranges: ranges(parts), ..Answer::default() }
         }
     }
 }
 
 /// The response that a look into the store finds, even if the request does not get that far.
-fn selected(
-    context: &RequestContext<'_>,
-    uri: Key,
-    keyed: &Keyed,
-    now_ms: u64,
-) -> Option<Response> {
-    let (cache, wire) = (&context.worker.cache, Wire(context.head.fields));
-    let (look, parts) = (Look::Peek, keyed.parts(context));
+fn selected(asked: &Asked, uri: Key, keyed: &Keyed, now_ms: u64) -> Option<Response> {
+    let (cache, wire) = (&asked.worker.cache, asked.wire());
+    let (look, parts) = (Look::Peek, keyed.parts(asked));
     match cache.look_by_parts(uri, &Query { look, parts, request: &wire, now_ms }) {
         Lookup::Found(found, key) => Some(stored::whole(cache, key, &found, now_ms)),
         Lookup::Part(partial, key) => Some(stored::part(cache, key, &partial, now_ms)),

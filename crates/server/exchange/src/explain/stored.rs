@@ -2,15 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use caching::{Explain, LifetimeSource};
-use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
-
-use super::model::{Freshness, Purge, Range, Response};
-use super::text;
-use crate::ask::Held;
 use cache::Cache;
+use cache::key::{KeyParts, KeySettings, StoredUri};
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
+use caching::{Explain, LifetimeSource};
+use config::Role;
+use policy::routes::Route;
+use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
+
+use crate::explain::model::{Freshness, Purge, Range, Response, Setting};
+use crate::explain::text;
+use crate::request::Request;
+use crate::step::Held;
 
 /// The response that is stored under a key, if there is one.
 pub(super) fn at(cache: &Cache, key: Key, now_ms: u64) -> Option<Response> {
@@ -120,5 +124,58 @@ fn purge(hit: &Hit<'_>) -> Purge {
         soft: hit.soft,
         at_ms: hit.mark.at_ms,
         generation: hit.mark.generation,
+    }
+}
+
+/// The key of a request.
+pub(super) struct Keyed {
+    /// The key of its URI, if it has one.
+    pub(super) uri: Option<Key>,
+    /// The index of its route.
+    route: Option<usize>,
+}
+
+impl Keyed {
+    pub(super) fn of(asked: &Request) -> Keyed {
+        let Some(uri) = asked.requested_uri() else {
+            return Keyed { uri: None, route: None };
+        };
+        let route = match asked.role() {
+            Role::Reverse => asked.snapshot.routes.find(uri.reading()).ok(),
+            Role::Forward => None,
+        };
+        let route = route.map(|chosen| chosen.at);
+        let path = asked.stored_path(uri.reading());
+        let stored = StoredUri::new(uri.realm, uri.authority, &path);
+        let key = asked.worker.cache.uri_key(stored);
+        Keyed { uri: Some(key), route }
+    }
+
+    fn route<'c>(&self, asked: &'c Request) -> Option<&'c Route> {
+        asked.snapshot.routes.get(self.route?)
+    }
+
+    fn key<'c>(&self, asked: &'c Request) -> Option<&'c KeySettings> {
+        self.route(asked)?.key.as_ref()
+    }
+
+    /// The parts of the key besides the URI.
+    pub(super) fn parts<'c>(&self, asked: &'c Request) -> Option<KeyParts<'c>> {
+        self.key(asked)?.parts()
+    }
+
+    /// The settings that concern the request.
+    pub(super) fn settings(&self, asked: &Request) -> Vec<Setting> {
+        let (Some(at), Some(settings)) = (self.route, self.key(asked)) else { return Vec::new() };
+        if self.route(asked).is_none_or(|route| !route.config.store) {
+            return Vec::new();
+        }
+        let requested = asked.requested_uri();
+        let path = requested.map_or(&b""[..], |uri| uri.path);
+        let named = |applied: cache::key::Applied| Setting {
+            key: format!("route[{at}].{}", applied.setting),
+            effect: applied.effect,
+        };
+        settings.applied(path, asked.fields()).into_iter().map(named).collect()
     }
 }

@@ -34,13 +34,12 @@ use runtime::{Either, time};
 use upstream::group::Group;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
-use super::detached::Detached;
-use super::member::{ask, has_had_its_time, request};
-use super::{Forwarding, Purpose, hierarchy};
 use crate::Exchange;
 use crate::client::Client;
-use crate::destination::Destination;
+use crate::fetch::member::{ask, has_had_its_time, message};
+use crate::fetch::{Purpose, hierarchy};
 use crate::limits::{MEMBER_AWAITED_BYTES_MAX, MEMBER_BODIES_MAX, MEMBER_LOOK};
+use crate::request::Request;
 use crate::step::{Cut, Ending};
 use crate::worker::Worker;
 
@@ -168,11 +167,11 @@ impl Beginning {
 
     /// The rest of a body that has not failed, for a client that cannot follow it any longer; and
     /// how many bytes of it are the client's, if that is known.
-    pub(crate) async fn rest_for_client(&mut self, forwarding: &Forwarding<'_>) -> Option<Rest> {
+    pub(crate) async fn rest_for_client(&mut self, request: &Request) -> Option<Rest> {
         let (from, lines) = self.wanted()?;
         let purpose = Purpose::Rest { lines: &lines, for_store: self.for_store };
-        match self.by_members(forwarding, purpose, from).await {
-            None => self.by_the_origin(forwarding, purpose, from).await,
+        match self.by_members(request, purpose, from).await {
+            None => self.by_the_origin(request, purpose, from).await,
             rest => rest,
         }
     }
@@ -180,7 +179,7 @@ impl Beginning {
     /// The rest, after this body has failed: from another member or from the origin.
     pub(super) async fn rest(
         &mut self,
-        forwarding: &Forwarding<'_>,
+        request: &Request,
         body: &UpstreamBody,
         fault: Fault,
     ) -> Option<UpstreamBody> {
@@ -194,13 +193,13 @@ impl Beginning {
         let purpose = Purpose::Rest { lines: &lines, for_store: self.for_store };
         let of_member = match has_had_its_time(fault) {
             true => None,
-            false => self.by_members(forwarding, purpose, from).await,
+            false => self.by_members(request, purpose, from).await,
         };
         let rest = match of_member {
-            None => self.by_the_origin(forwarding, purpose, from).await,
+            None => self.by_the_origin(request, purpose, from).await,
             rest => rest,
         };
-        forwarding.worker.io.counters.cluster_continued.add(u64::from(rest.is_some()));
+        request.worker.io.counters.cluster_continued.add(u64::from(rest.is_some()));
         rest.map(|(rest, _)| rest)
     }
 
@@ -226,16 +225,11 @@ impl Beginning {
         Some((from, lines))
     }
 
-    async fn by_members(
-        &self,
-        forwarding: &Forwarding<'_>,
-        purpose: Purpose<'_>,
-        from: u64,
-    ) -> Option<Rest> {
-        let share = forwarding.to.share.as_ref()?;
-        let request = request(forwarding, purpose);
+    async fn by_members(&self, request: &Request, purpose: Purpose<'_>, from: u64) -> Option<Rest> {
+        let share = request.to().share.as_ref()?;
+        let message = message(request, purpose);
         for member in share.asked_besides(&self.failed) {
-            match ask(forwarding.worker, member, &request, &mut |_| {}).await {
+            match ask(&request.worker, member, &message, &mut |_| {}).await {
                 Ok(Some(answer)) => {
                     let fits = self.fits(answer, from);
                     tracing::debug!(member = %member.address, fits = fits.is_some(), "the rest");
@@ -253,18 +247,18 @@ impl Beginning {
 
     async fn by_the_origin(
         &mut self,
-        forwarding: &Forwarding<'_>,
+        request: &Request,
         purpose: Purpose<'_>,
         from: u64,
     ) -> Option<Rest> {
         self.by_origin = true;
-        let request = forwarding.request(purpose);
-        let used = forwarding.to.share.as_ref().map(|share| share.used.get());
-        let answer = hierarchy::exchange(forwarding, &request, &mut |_| {}).await;
+        let message = request.message(purpose);
+        let used = request.to().share.as_ref().map(|share| share.used.get());
+        let answer = hierarchy::exchange(request, &message, &mut |_| {}).await;
         // The rules on responses may change the validator.
-        let answer = answer.map(|answer| forwarding.ruled(answer));
+        let answer = answer.map(|answer| request.ruled(answer));
         // The log is about the response, which is that of the server that sent the beginning.
-        forwarding.to.share.iter().zip(used).for_each(|(share, used)| share.used.set(used));
+        request.to().share.iter().zip(used).for_each(|(share, used)| share.used.set(used));
         let fits = answer.ok().and_then(|answer| self.fits(answer, from));
         tracing::debug!(fits = fits.is_some(), "the rest from the origin");
         fits
@@ -315,17 +309,17 @@ type Rest = (UpstreamBody, Option<u64>);
 /// A body from another member that is fetched for the store.
 pub(super) struct Kept {
     beginning: Beginning,
-    request: Detached,
+    request: Request,
 }
 
 impl Kept {
     /// `None`: it is not from a member, or its rest cannot be asked for.
-    pub(super) fn of(forwarding: &Forwarding<'_>, answer: &Answer) -> Option<Box<Kept>> {
-        if !forwarding.to.is_from_member() {
+    pub(super) fn of(request: &Request, answer: &Answer) -> Option<Box<Kept>> {
+        if !request.to().is_from_member() {
             return None;
         }
         let beginning = Beginning::of(answer, true)?;
-        Some(Box::new(Kept { beginning, request: Detached::of(forwarding) }))
+        Some(Box::new(Kept { beginning, request: request.clone() }))
     }
 
     /// As [`UpstreamBody::pull`]. The body becomes another one if it breaks off.
@@ -334,15 +328,13 @@ impl Kept {
         body: &mut UpstreamBody,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, Fault> {
-        let (to, head) = self.request.views();
-        let forwarding = self.request.forwarding(&to, &head);
-        let upstreams = &forwarding.worker.upstreams;
+        let upstreams = &self.request.worker.upstreams;
         let group = body.group().filter(|_| !self.beginning.by_origin);
         let fault = match while_up(group.as_ref(), body.pull(upstreams, sink)).await {
             Err(fault) => fault,
             pulled => return pulled,
         };
-        match self.beginning.rest(&forwarding, body, fault).await {
+        match self.beginning.rest(&self.request, body, fault).await {
             Some(rest) => *body = rest,
             None => return Err(fault),
         }
@@ -354,7 +346,6 @@ impl<C: Client> Exchange<'_, C> {
     /// Sends another member's answer as it comes, and stores nothing.
     pub(crate) async fn relay_from_member(
         &mut self,
-        to: &Destination<'_>,
         answer: &mut Answer,
         why: Forward,
         rule: Option<&'static str>,
@@ -377,8 +368,8 @@ impl<C: Client> Exchange<'_, C> {
             };
             beginning = beginning.or_else(|| Beginning::of(answer, false));
             let Some(beginning) = &mut beginning else { break Err(Cut::Upstream(fault)) };
-            let (forwarding, gone) = (self.forwarding(to), self.left());
-            let rest = beginning.rest(&forwarding, &answer.body, fault);
+            let gone = self.left();
+            let rest = beginning.rest(&self.request, &answer.body, fault);
             answer.body = match runtime::race(gone, rest).await {
                 Either::Left(()) => break Err(Cut::Client),
                 Either::Right(None) => break Err(Cut::Upstream(fault)),

@@ -12,20 +12,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caching::ContentRange;
-use caching::range::ByteRange;
-use runtime::{Either, time};
-use store::disk::{Refused, Writer};
-
-use super::continued::{Kept, has_rest};
-use crate::limits::{DISK_ROOM_WAIT, READERS_CUT_WAIT, READERS_LEFT_WAIT};
-use crate::worker::Worker;
 use cache::flight::{Fill, Lead, Reader, Room, Settled};
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Piece, Stored};
 use cache::variants::Place;
+use caching::ContentRange;
+use caching::range::ByteRange;
 use outcome::Fault;
+use runtime::{Either, time};
+use store::disk::{Refused, Writer};
 use upstream::UpstreamBody;
+
+use crate::fetch::continued::{Kept, has_rest};
+use crate::limits::{DISK_ROOM_WAIT, READERS_CUT_WAIT, READERS_LEFT_WAIT};
+use crate::worker::Worker;
 
 /// What a body becomes in the store.
 pub(super) enum Into {

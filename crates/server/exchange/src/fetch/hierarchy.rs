@@ -32,48 +32,46 @@ use policy::peers::Allowed;
 use runtime::time;
 use transport::tls::TlsPeer;
 use upstream::peers::{By, Found};
-use upstream::{Answer, Request, Reuse, To, Upstream};
+use upstream::{Answer, Reuse, To, Upstream};
 
-use super::Forwarding;
-use crate::ask::{Ask, What};
 use crate::cluster::Used;
-use crate::course::Course;
-use crate::destination::Destination;
+use crate::request::{Course, Destination, Request};
 use crate::snapshot::Snapshot;
+use crate::step::{Ask, What};
 use crate::worker::Worker;
 
 /// Fetches a response for the store: from a peer that has it, or else as [`exchange()`].
 pub(super) async fn fetch(
-    forwarding: &Forwarding<'_>,
-    ask: &Ask,
     request: &Request,
+    ask: &Ask,
+    message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
-    if let Some(course) = &forwarding.to.course
+    if let Some(course) = &request.to().course
         && ask.what == What::Whole
         // A peer may have an older representation than the one that is validated.
         && ask.held.is_none()
-        && may_ask(forwarding, course)
-        && let Some(answer) = Box::pin(from_peer(forwarding, course, ask)).await
+        && may_ask(request, course)
+        && let Some(answer) = Box::pin(from_peer(request, course, ask)).await
     {
         return Ok(answer);
     }
-    exchange(forwarding, request, interim).await
+    exchange(request, message, interim).await
 }
 
 /// Whether peers are asked for the response to this request.
-pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
+pub(crate) fn may_ask(request: &Request, course: &Course) -> bool {
     if course.peers.asked.is_empty() || course.allowed == Allowed::Direct {
         return false;
     }
-    let fields = forwarding.head.fields;
+    let fields = request.fields();
     let is_for_all = !fields.has(Name::Authorization) && !caching::wants_new(&Wire(fields));
-    is_for_all && !in_doubt(forwarding)
+    is_for_all && !in_doubt(request)
 }
 
 /// The URL for which peers are asked on behalf of a request.
-pub(crate) fn url_for_peers(to: &Destination<'_>) -> Vec<u8> {
-    asked_url(to.realm, to.authority, &to.stored_path)
+pub(crate) fn url_for_peers(to: &Destination) -> Vec<u8> {
+    asked_url(to.realm, to.authority(), to.stored_path())
 }
 
 /// A URL as peers are asked for it.
@@ -108,11 +106,11 @@ pub(super) async fn clear(
 }
 
 /// The response from the first peer that says that it has it.
-async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> Option<Answer> {
-    let Forwarding { worker, to, head, .. } = forwarding;
+async fn from_peer(request: &Request, course: &Course, ask: &Ask) -> Option<Answer> {
+    let (worker, to, head) = (&request.worker, request.to(), request.head());
     let peers = &course.peers;
     let url = url_for_peers(to);
-    let fields = || query_fields(&forwarding.request_to_peer(ask));
+    let fields = || query_fields(&request.message_to_peer(ask));
     let asking = worker.upstreams.asker.ask(&peers.asked, (&url, fields), peers.query_timeout);
     let Found { at, by } = asking.await?;
     let peer = &peers.asked[at];
@@ -121,11 +119,11 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
         PeerKind::Parent => b"",
     };
     let absolute = match head.target {
-        Target::Absolute { .. } if *to.stored_path == *to.path => head.target_bytes,
+        Target::Absolute { .. } if to.stored_path() == to.path() => head.target_bytes,
         _ => &url,
     };
-    let request = forwarding.request_to_peer(ask);
-    let through = request.with_lines(worker.io.buffer(), Some(absolute), lines);
+    let message = request.message_to_peer(ask);
+    let through = message.with_lines(worker.io.buffer(), Some(absolute), lines);
     let peer_to = To::Group(Arc::clone(&peer.group), 0, None);
     let answer = upstream::exchange(&worker.upstreams, &peer_to, &through, &mut |_| {}).await;
     let mut answer = match answer {
@@ -154,8 +152,8 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
 }
 
 /// The fields of a query, which goes over UDP in the clear: without cookies.
-fn query_fields(request: &Request) -> Vec<u8> {
-    let lines = request.field_lines().split_inclusive(|byte| *byte == b'\n');
+fn query_fields(message: &upstream::Request) -> Vec<u8> {
+    let lines = message.field_lines().split_inclusive(|byte| *byte == b'\n');
     let is_cookie = |line: &[u8]| {
         line.get(..COOKIE.len()).is_some_and(|name| name.eq_ignore_ascii_case(COOKIE))
     };
@@ -167,28 +165,28 @@ const COOKIE: &[u8] = b"Cookie:";
 /// Sends a complete request to its destination and reads the final head of the answer. Interim
 /// responses go to `interim`.
 pub(crate) async fn exchange(
-    forwarding: &Forwarding<'_>,
     request: &Request,
+    message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
-    let to = forwarding.to;
+    let to = request.to();
     to.share.iter().for_each(|share| share.used.set(Used::Origin));
     to.course.iter().for_each(|course| course.begin(&to.to));
     match to.course.as_ref().filter(|course| course.to_parents) {
-        None => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
-        Some(course) => Box::pin(by_course(forwarding, course, request, interim)).await,
+        None => upstream::exchange(&request.worker.upstreams, &to.to, message, interim).await,
+        Some(course) => Box::pin(by_course(request, course, message, interim)).await,
     }
 }
 
 async fn by_course(
-    forwarding: &Forwarding<'_>,
-    course: &Course,
     request: &Request,
+    course: &Course,
+    message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
-    let upstreams = &forwarding.worker.upstreams;
-    let through = for_parent(forwarding, request);
-    let answer = upstream::exchange(upstreams, &forwarding.to.to, &through, interim).await;
+    let upstreams = &request.worker.upstreams;
+    let through = for_parent(request, message);
+    let answer = upstream::exchange(upstreams, &request.to().to, &through, interim).await;
     let fault = match answer {
         Err(fault) if course.allowed == Allowed::Either => fault,
         done => return done,
@@ -199,12 +197,12 @@ async fn by_course(
         // The parent has had its time, or has said something that makes no sense.
         Fault::Timeout => false,
         fault if fault.is_malformed() => false,
-        _ => request.is_repeatable(),
+        _ => message.is_repeatable(),
     };
     match may_go_on {
         true => {
-            let to = direct(forwarding, course, fault).await?;
-            upstream::exchange(upstreams, &to, request, interim).await
+            let to = direct(request, course, fault).await?;
+            upstream::exchange(upstreams, &to, message, interim).await
         }
         false => Err(fault),
     }
@@ -212,10 +210,10 @@ async fn by_course(
 
 /// A connection for a request that is not complete yet, and whether it is one to a parent.
 pub(crate) async fn connect(
-    forwarding: &Forwarding<'_>,
+    request: &Request,
     reuse: Reuse,
 ) -> Result<(Box<Upstream>, bool), Fault> {
-    let (upstreams, to) = (&forwarding.worker.upstreams, forwarding.to);
+    let (upstreams, to) = (&request.worker.upstreams, request.to());
     let Some(course) = to.course.as_ref().filter(|course| course.to_parents) else {
         return Ok((upstream::connect(upstreams, &to.to, reuse).await?, false));
     };
@@ -223,7 +221,7 @@ pub(crate) async fn connect(
         match upstream::connect(upstreams, &to.to, reuse).await {
             Ok(upstream) => Ok((upstream, true)),
             Err(fault) if course.allowed == Allowed::Either && fault != Fault::NoDescriptor => {
-                let to = direct(forwarding, course, fault).await?;
+                let to = direct(request, course, fault).await?;
                 Ok((upstream::connect(upstreams, &to, reuse).await?, false))
             }
             Err(fault) => Err(fault),
@@ -233,38 +231,37 @@ pub(crate) async fn connect(
 }
 
 /// The origin, after the parents have failed with this fault.
-async fn direct(forwarding: &Forwarding<'_>, course: &Course, fault: Fault) -> Result<To, Fault> {
+async fn direct(request: &Request, course: &Course, fault: Fault) -> Result<To, Fault> {
     tracing::debug!(%fault, "no parent answers: the request goes to its origin");
-    let Forwarding { worker, snapshot, to, head, peer, .. } = forwarding;
-    let parsed = http1::parse_authority(to.authority).map_err(|_| fault)?;
+    let (snapshot, to) = (&request.snapshot, request.to());
+    let parsed = http1::parse_authority(to.authority()).map_err(|_| fault)?;
     let at = (parsed.host, parsed.port.unwrap_or(to.realm.scheme.port()));
-    let found = addresses((worker, snapshot), *peer, at, head.method).await;
+    let found = addresses((&request.worker, snapshot), request.peer, at, request.method()).await;
     let found = found.map_err(|refusal| match refusal {
         Refusal::Fault(of_name) => of_name,
         _ => fault,
     })?;
     course.used.set(Hierarchy::Direct);
-    let tls = tls_peer(snapshot, to.realm.scheme, to.authority).map_err(|_| fault)?;
+    let tls = tls_peer(snapshot, to.realm.scheme, to.authority()).map_err(|_| fault)?;
     Ok(To::Addresses(found, tls))
 }
 
 /// The request as a parent is to see it.
-pub(crate) fn for_parent(forwarding: &Forwarding<'_>, request: &Request) -> Request {
-    let Forwarding { worker, head, .. } = forwarding;
+pub(crate) fn for_parent(request: &Request, message: &upstream::Request) -> upstream::Request {
+    let head = request.head();
     // The target as the client wrote it: OPTIONS for a whole server has no path.
     let absolute = matches!(head.target, Target::Absolute { .. }).then_some(head.target_bytes);
-    let lines: &[u8] = if in_doubt(forwarding) { b"Cache-Control: no-cache\r\n" } else { b"" };
-    request.with_lines(worker.io.buffer(), absolute, lines)
+    let lines: &[u8] = if in_doubt(request) { b"Cache-Control: no-cache\r\n" } else { b"" };
+    message.with_lines(request.worker.io.buffer(), absolute, lines)
 }
 
 /// Whether peers may have a response to this request that was purged or changed here.
-fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
-    let Forwarding { worker, to, head, .. } = forwarding;
-    let doubts = &worker.cache.doubts;
-    if !doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
+fn in_doubt(request: &Request) -> bool {
+    let doubts = &request.worker.cache.doubts;
+    if !doubts.is_any() || !matches!(request.method(), Method::Get | Method::Head) {
         return false;
     }
-    let url = to.uri().url();
+    let url = request.to().uri().url();
     doubts.hold(&url, time::wall_ms()) && !planted::is(planted::Bug::DoubtIgnored)
 }
 

@@ -15,36 +15,31 @@
 use http1::{Method, Name, ResponseHead, Target, write};
 use outcome::Fault;
 use upstream::members::Member;
-use upstream::{Answer, BodyLength, Request, To};
+use upstream::{Answer, BodyLength, To};
 
-use super::{Forwarding, Purpose, continued, hierarchy};
-use crate::Exchange;
-use crate::abandoned::unless_left;
-use crate::ask::{Ask, What};
 use crate::client::Client;
 use crate::cluster::{CLIENT, REFUSED, Share, Used, has_for_hop};
-use crate::request::says_trailers;
-use crate::step::Step;
+use crate::fetch::{Purpose, continued, hierarchy};
+use crate::request::{Request, says_trailers};
+use crate::step::{Ask, Step, What};
 use crate::worker::Worker;
+use crate::{Exchange, unless_left};
 
 /// The step that follows, if another member answers in place of the origin and nothing is stored
 /// here: its answer. Otherwise the given step.
 #[cold]
-pub(crate) async fn passed_on<'d, C: Client>(
-    exchange: &mut Exchange<'_, C>,
-    step: Step<'d>,
-) -> Step<'d> {
-    let (to, why, ask) = match &step {
-        Step::Fetch(to, ask) => (*to, ask.why, Some(ask)),
-        Step::Pass(to, why, None) => (*to, *why, None),
+pub(crate) async fn passed_on<C: Client>(exchange: &mut Exchange<'_, C>, step: Step) -> Step {
+    let (why, ask) = match &step {
+        Step::Fetch(ask) => (ask.why, Some(ask)),
+        Step::Pass(why, None) => (*why, None),
         _ => return step,
     };
-    let Some(share) = to.share.as_ref().filter(|share| share.used.get() == Used::None) else {
-        return step;
-    };
-    let worker = exchange.context.worker;
+    let (request, left) = (&exchange.request, exchange.left());
+    let share = request.to().share.as_ref().filter(|share| share.used.get() == Used::None);
+    let Some(share) = share else { return step };
+    let worker = &request.worker;
     let may_keep = share.may_keep();
-    let otherwise = |step| if may_keep { step } else { Step::Pass(to, why, None) };
+    let otherwise = |step| if may_keep { step } else { Step::Pass(why, None) };
     if share.asked().next().is_none() {
         return otherwise(step);
     }
@@ -56,11 +51,10 @@ pub(crate) async fn passed_on<'d, C: Client>(
         }
     }
     worker.io.counters.cluster_passed.add(1);
-    let (forwarding, left) = (exchange.forwarding(to), exchange.left());
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
     let purpose = Purpose::Pass(BodyLength::None);
-    match unless_left(left, answer(&forwarding, share, purpose, &mut interim)).await {
+    match unless_left(left, answer(request, share, purpose, &mut interim)).await {
         Ok(Some(answer)) => Step::Relay(Box::new(answer), why, Some(RULE)),
         Ok(None) => otherwise(step),
         Err(left) => Step::Refuse(left),
@@ -72,56 +66,55 @@ const RULE: &str = "cluster";
 
 /// Fetches a response for the store, from another member if one is responsible.
 pub(super) async fn fetch(
-    forwarding: &Forwarding<'_>,
-    ask: &Ask,
     request: &Request,
+    ask: &Ask,
+    message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
-    match for_store(forwarding, ask, interim).await {
+    match for_store(request, ask, interim).await {
         Some(answer) => Ok(answer),
-        None => hierarchy::fetch(forwarding, ask, request, interim).await,
+        None => hierarchy::fetch(request, ask, message, interim).await,
     }
 }
 
 /// The same without peers that are asked for what they have stored.
 pub(super) async fn exchange(
-    forwarding: &Forwarding<'_>,
-    ask: &Ask,
     request: &Request,
+    ask: &Ask,
+    message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
-    match for_store(forwarding, ask, interim).await {
+    match for_store(request, ask, interim).await {
         Some(answer) => Ok(answer),
-        None => hierarchy::exchange(forwarding, request, interim).await,
+        None => hierarchy::exchange(request, message, interim).await,
     }
 }
 
 async fn for_store(
-    forwarding: &Forwarding<'_>,
+    request: &Request,
     ask: &Ask,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Option<Answer> {
-    let share = forwarding.to.share.as_ref()?;
+    let share = request.to().share.as_ref()?;
     let is_asked = share.asked().next().is_some();
     if !is_asked || share.used.get() != Used::None {
         return None;
     }
-    let answered = Box::pin(answer(forwarding, share, Purpose::Store(ask), interim)).await;
-    forwarding.worker.io.counters.cluster_kept.add(u64::from(answered.is_some()));
+    let answered = Box::pin(answer(request, share, Purpose::Store(ask), interim)).await;
+    request.worker.io.counters.cluster_kept.add(u64::from(answered.is_some()));
     answered
 }
 
 /// The answer of another member, or `None` if the origin is to be asked from here.
 async fn answer(
-    forwarding: &Forwarding<'_>,
+    request: &Request,
     share: &Share,
     purpose: Purpose<'_>,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Option<Answer> {
-    let Forwarding { worker, .. } = forwarding;
-    let request = request(forwarding, purpose);
+    let (worker, message) = (&request.worker, message(request, purpose));
     for member in share.asked() {
-        match ask(worker, member, &request, interim).await {
+        match ask(worker, member, &message, interim).await {
             Ok(Some(mut answer)) => match continued::is_safe(worker, &mut answer).await {
                 Ok(()) => {
                     share.used.set(Used::Member);
@@ -154,11 +147,11 @@ pub(super) fn has_had_its_time(fault: Fault) -> bool {
 pub(super) async fn ask(
     worker: &Worker,
     member: &Member,
-    request: &Request,
+    message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Option<Answer>, Fault> {
     let to = To::Group(member.group.clone(), 0, None);
-    let answered = upstream::exchange(&worker.upstreams, &to, request, interim);
+    let answered = upstream::exchange(&worker.upstreams, &to, message, interim);
     match continued::while_up(Some(&member.group), answered).await {
         Ok(mut answer) if is_refusal(&answer) => {
             tracing::debug!(member = %member.address, "a member refused a request");
@@ -189,24 +182,24 @@ fn is_refusal(answer: &Answer) -> bool {
 }
 
 /// Whether this is a step that another member may take.
-pub(crate) fn may_take(step: &Step<'_>) -> bool {
-    let (Step::Fetch(to, _) | Step::Pass(to, _, None)) = step else { return false };
-    to.share.is_some()
+pub(crate) fn may_take(request: &Request, step: &Step) -> bool {
+    let is_of_get = matches!(step, Step::Fetch(_) | Step::Pass(_, None));
+    is_of_get && request.to().share.is_some()
 }
 
 /// The request as another member is to see it: with its URL, and as the client has sent it. It has
 /// no `Via` from us: the cluster is one proxy, and its members may have one name.
-pub(crate) fn request(forwarding: &Forwarding<'_>, purpose: Purpose<'_>) -> Request {
-    let Forwarding { worker, head, to, peer, .. } = forwarding;
+pub(crate) fn message(request: &Request, purpose: Purpose<'_>) -> upstream::Request {
+    let (worker, head, to, peer) = (&request.worker, request.head(), request.to(), request.peer);
     let is_ours = purpose.is_ours();
-    let for_identity = is_ours && forwarding.asks_for_identity(purpose);
+    let for_identity = is_ours && request.asks_for_identity(purpose);
     let method = match is_ours {
         true => (Method::Get, &b"GET"[..]),
         false => (head.method, head.method_bytes),
     };
-    let target = Target::Origin { path_and_query: to.path };
-    let mut request = Request::new(worker.io.buffer(), method, &target, to.authority);
-    let out = request.lines();
+    let target = Target::Origin { path_and_query: to.path() };
+    let mut message = upstream::Request::new(worker.io.buffer(), method, &target, to.authority());
+    let out = message.lines();
     write::end_to_end(out, &head.fields, |field| {
         let left_out = match field.id() {
             Name::Host | Name::ContentLength | Name::ProxyAuthorization => true,
@@ -217,15 +210,15 @@ pub(crate) fn request(forwarding: &Forwarding<'_>, purpose: Purpose<'_>) -> Requ
         };
         !left_out
     });
-    forwarding.append_own(out, purpose);
+    request.append_own(out, purpose);
     if for_identity {
         out.extend_from_slice(b"Accept-Encoding: identity\r\n");
     }
-    if says_trailers(head) && !is_ours {
+    if says_trailers(&head) && !is_ours {
         out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n");
     }
     out.extend_from_slice(format!("Connection: {CLIENT}\r\n{CLIENT}: {peer}\r\n").as_bytes());
-    request.end(BodyLength::None);
-    let url = [to.realm.scheme.name().as_bytes(), b"://", to.authority, to.path].concat();
-    request.with_lines(worker.io.buffer(), Some(&url), b"")
+    message.end(BodyLength::None);
+    let url = [to.realm.scheme.name().as_bytes(), b"://", to.authority(), to.path()].concat();
+    message.with_lines(worker.io.buffer(), Some(&url), b"")
 }

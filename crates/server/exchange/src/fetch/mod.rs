@@ -1,62 +1,42 @@
 //! Asking the origin: for the store and everyone who waits, or for one request alone.
 //!
-//! [`lead`] asks on behalf of a flight and answers the request that leads it; [`background`] does
-//! the same with no request to answer; [`response`] decides what an answer means for the store and
-//! for those who wait; [`fill`] fetches a body;
+//! This file writes a request as the origin is to see it. [`flight`] asks on behalf of a flight and
+//! answers the request that leads it, or has no request to answer, in the background; [`response`]
+//! decides what an answer means for the store and for those who wait; [`fill`] fetches a body;
 //! [`hierarchy`] sends a request to a parent or to its origin, [`member`] to another member of the
 //! cluster; [`continued`] asks for the rest of a body of which a client has the beginning; [`pass`]
 //! passes a request through.
 
-pub(crate) mod background;
-mod coding;
-pub(crate) mod continued;
-mod detached;
-mod fill;
-pub(crate) mod hierarchy;
-mod lead;
-pub(crate) mod member;
-pub(crate) mod pass;
-mod response;
-
 use std::borrow::Cow;
-use std::net::SocketAddr;
-use std::rc::Rc;
 
-use cache::key::{DeviceClass, KeyParts, KeySettings};
-use cache::stored::Wire;
+use cache::key::{DeviceClass, KeySettings};
+use cache::stored::Head;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
-use config::{ClientField, DEVICE_FIELD, ForwardedFields, Role, SetCookie};
+use coding::Rules;
+use coding::rules::Source;
+use config::{ClientField, DEVICE_FIELD, ForwardedFields, Role};
 use core_io::CoreIo;
-use http1::{Fields, Method, Name, RequestHead, Target, write};
+use http1::{Fields, Method, Name, Target, write};
 use outcome::{Fault, Refusal};
 use policy::captures::Captured;
 use policy::fields::{Edits, ResponseRules};
 use policy::routes::Route;
 use policy::via::ClientFields;
 use runtime::time;
-use upstream::{Answer, BodyLength, Request, To};
+use upstream::{Answer, BodyLength, To};
 
-use super::ask::{Ask, Held, What};
-use super::destination::Destination;
-use super::step::{Provenance, Serving};
 use crate::cache_status::CacheStatus;
-use crate::request::{max_forwards, says_trailers};
-use crate::snapshot::Snapshot;
-use crate::worker::Worker;
+use crate::request::{Destination, Request, max_forwards, says_trailers};
+use crate::step::{Ask, Held, Provenance, Serving, What};
 
-/// A request to be forwarded, and where it goes.
-pub(crate) struct Forwarding<'a> {
-    pub(crate) worker: &'a Rc<Worker>,
-    pub(crate) snapshot: Rc<Snapshot>,
-    pub(crate) role: Role,
-    /// The client's address.
-    pub(crate) peer: SocketAddr,
-    /// The index of the request's route.
-    pub(crate) route: Option<usize>,
-    pub(crate) head: &'a RequestHead<'a>,
-    pub(crate) to: &'a Destination<'a>,
-}
+pub(crate) mod continued;
+mod fill;
+pub(crate) mod flight;
+pub(crate) mod hierarchy;
+pub(crate) mod member;
+pub(crate) mod pass;
+mod response;
 
 /// What a request to the origin is for.
 #[derive(Clone, Copy)]
@@ -78,12 +58,12 @@ impl Purpose<'_> {
     }
 }
 
-impl Forwarding<'_> {
+impl Request {
     /// Our kind of cache: a shared one. In reverse mode it acts for its origin, which may address
     /// it separately (RFC 9213).
     fn policy(&self) -> &'static Policy {
         const FORWARD: Policy = Policy { targeted_fields: &[], ..Policy::SHARED };
-        match self.role {
+        match self.role() {
             Role::Reverse => &Policy::SHARED,
             Role::Forward => &FORWARD,
         }
@@ -91,37 +71,19 @@ impl Forwarding<'_> {
 
     /// The same, and what becomes of a response that sets a cookie.
     fn policy_for_cookies(&self) -> Policy {
-        Policy { set_cookie: set_cookie(&self.snapshot, self.role, self.route), ..*self.policy() }
+        Policy { set_cookie: self.set_cookie(), ..*self.policy() }
     }
 
     /// The same for a response with this status and content type, for which the route may have a
     /// lifetime.
     fn policy_for(&self, status: u16, content_type: &[u8]) -> Policy {
-        let lifetime = || {
-            let at = self.route?;
-            self.snapshot.routes.get(at)?.lifetimes.of(at, status, content_type)
-        };
+        let lifetime = || self.taken_route()?.lifetimes.of(self.route?, status, content_type);
         Policy { configured: lifetime(), ..self.policy_for_cookies() }
-    }
-
-    /// The settings of the route for keys.
-    fn settings(&self) -> Option<&KeySettings> {
-        self.route()?.key.as_ref()
-    }
-
-    /// The parts of the request's key besides its URI.
-    fn key_parts(&self) -> Option<KeyParts<'_>> {
-        self.settings()?.parts()
-    }
-
-    /// The route that the request takes.
-    fn route(&self) -> Option<&Route> {
-        self.snapshot.routes.get(self.route?)
     }
 
     /// Changes the head of an answer as the route says.
     fn ruled(&self, mut answer: Answer) -> Answer {
-        if self.to.is_from_member() {
+        if self.to().is_from_member() {
             // It has the same rules.
             return answer;
         }
@@ -132,7 +94,7 @@ impl Forwarding<'_> {
                 None => route.response.changed(&answer.head),
             }
         };
-        if let Some(head) = self.route().and_then(changed) {
+        if let Some(head) = self.taken_route().and_then(changed) {
             **answer.head = head;
         }
         answer
@@ -140,12 +102,7 @@ impl Forwarding<'_> {
 
     /// What the route captures of the request.
     fn captured(&self, route: &Route) -> Option<Captured> {
-        route.captured(self.to.reading())
-    }
-
-    /// Whether clients see the fields that carry cache tags.
-    fn tags(&self) -> bool {
-        self.snapshot.tags_to_clients(self.role)
+        route.captured(self.to().reading())
     }
 
     /// The stale response to serve when the origin fails, if a rule allows it.
@@ -166,41 +123,41 @@ impl Forwarding<'_> {
 
     /// The rule that allows it.
     pub(crate) fn stale_rule(&self, ask: &Ask, failure: Failure) -> Option<StaleRule> {
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
+        let wire = self.wire();
+        let request = self.asked(&wire);
         let (meta, now_ms) = (ask.stale()?.meta(), time::wall_ms());
         let allowed = caching::stale_on_error(&request, meta, failure, now_ms, self.policy());
         allowed.ok().map(|(rule, _)| rule)
     }
 
     /// The request as the origin is to see it (RFC 9110, 7.6).
-    pub(crate) fn request(&self, purpose: Purpose<'_>) -> Request {
-        self.request_to(self.to.host(), purpose, true)
+    pub(crate) fn message(&self, purpose: Purpose<'_>) -> upstream::Request {
+        self.message_to(self.to().host(), purpose, true)
     }
 
     /// The request as a peer is to see it: nothing is added that the route or the group of servers
     /// adds for the origin, such as a key.
-    fn request_to_peer(&self, ask: &Ask) -> Request {
-        self.request_to(self.to.authority, Purpose::Store(ask), false)
+    fn message_to_peer(&self, ask: &Ask) -> upstream::Request {
+        self.message_to(self.to().authority(), Purpose::Store(ask), false)
     }
 
-    fn request_to(&self, host: &[u8], purpose: Purpose<'_>, adds: bool) -> Request {
-        let head = &self.head;
+    fn message_to(&self, host: &[u8], purpose: Purpose<'_>, adds: bool) -> upstream::Request {
+        let (head, to) = (&self.head(), self.to());
         let is_ours = purpose.is_ours();
         let method = match is_ours {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
-        let target = match self.to.path_sent() {
+        let target = match to.path_sent() {
             Some(path_and_query) => Target::Origin { path_and_query },
             None => head.target,
         };
-        let mut request = Request::new(self.worker.io.buffer(), method, &target, host);
-        let out = request.lines();
-        let own = self.settings().map(|settings| OwnFields::of(settings, self.to, head.fields));
+        let mut message = upstream::Request::new(self.worker.io.buffer(), method, &target, host);
+        let out = message.lines();
+        let own = self.settings().map(|settings| OwnFields::of(settings, to, head.fields));
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
-        let client_fields = ClientFields::new(config, self.role, head.fields, self.peer.ip());
+        let client_fields = ClientFields::new(config, self.role(), head.fields, self.peer.ip());
         let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
         let for_identity = self.asks_for_identity(purpose);
         write::end_to_end(out, &head.fields, |field| {
@@ -232,21 +189,21 @@ impl Forwarding<'_> {
             edits.append(out, head);
         }
         self.snapshot.via.append_to_request(out, head.version);
-        client_fields.append(out, self.to.realm.scheme.name());
+        client_fields.append(out, to.realm.scheme.name());
         if says_trailers(head) && !is_ours {
-            request.accept_trailers();
+            message.accept_trailers();
         }
         match purpose {
-            Purpose::Store(_) | Purpose::Rest { .. } => request.end(BodyLength::None),
-            Purpose::Pass(length) => request.end(length),
-            Purpose::Upgrade(protocols) => request.end_with_upgrade(protocols),
+            Purpose::Store(_) | Purpose::Rest { .. } => message.end(BodyLength::None),
+            Purpose::Pass(length) => message.end(length),
+            Purpose::Upgrade(protocols) => message.end_with_upgrade(protocols),
         }
-        request
+        message
     }
 
     /// The changes to the request's fields that its route and its group configure.
     pub(super) fn edits(&self) -> Edits<'_> {
-        let forwarded = match &self.to.to {
+        let forwarded = match &self.to().to {
             To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,
         };
@@ -254,8 +211,8 @@ impl Forwarding<'_> {
             Some(captured) => Cow::Owned(captured.rules(&route.config.request)),
             None => Cow::Borrowed(&route.config.request[..]),
         };
-        let rules = self.route().map_or(Cow::Borrowed(&[][..]), of_route);
-        let uri = (self.to.realm.scheme, self.to.authority);
+        let rules = self.taken_route().map_or(Cow::Borrowed(&[][..]), of_route);
+        let uri = (self.to().realm.scheme, self.to().authority());
         Edits::new((rules, forwarded), self.peer, uri)
     }
 
@@ -264,7 +221,7 @@ impl Forwarding<'_> {
     /// could be matched by it.
     pub(super) fn varies_by_client(&self, vary: &Fields<'_>) -> bool {
         let rules = &self.snapshot.config.forward;
-        let [chain, forwarded] = match (self.role, &self.to.to) {
+        let [chain, forwarded] = match (self.role(), &self.to().to) {
             (Role::Reverse, To::Group(group, ..)) => {
                 [ForwardedFields::XForwarded, ForwardedFields::Forwarded]
                     .map(|one| group.config.forwarded == one)
@@ -293,7 +250,7 @@ impl Forwarding<'_> {
         for (name, value) in ask.validated().into_iter().flat_map(caching::validation_fields) {
             let _ = write::field(out, name.as_bytes(), value);
         }
-        let request = Wire(self.head.fields);
+        let request = self.wire();
         let offered: Vec<&[u8]> =
             ask.offered.iter().filter_map(|stored| offered_tag(&request, stored)).collect();
         if !offered.is_empty() {
@@ -301,7 +258,7 @@ impl Forwarding<'_> {
         }
         match (ask.what, &ask.held) {
             (What::Range { .. }, _) => {
-                let range = self.head.fields.values(b"range").next().unwrap_or_default();
+                let range = self.fields().values(b"range").next().unwrap_or_default();
                 let _ = write::field(out, b"Range", range);
             }
             (What::Rest(rest), Some(Held::Part(partial))) => {
@@ -328,7 +285,7 @@ struct OwnFields<'s> {
 }
 
 impl<'s> OwnFields<'s> {
-    fn of(settings: &'s KeySettings, to: &Destination<'_>, fields: Fields<'_>) -> OwnFields<'s> {
+    fn of(settings: &'s KeySettings, to: &Destination, fields: Fields<'_>) -> OwnFields<'s> {
         OwnFields {
             settings,
             cookies: to.is_keyed.then(|| settings.cookies_sent(fields)).flatten(),
@@ -355,16 +312,6 @@ impl<'s> OwnFields<'s> {
     }
 }
 
-/// What becomes of responses that set a cookie. Forward listeners fetch for many users, and no
-/// operator knows their sites, so the cookie goes to the user whose request drew it.
-pub(crate) fn set_cookie(snapshot: &Snapshot, role: Role, route: Option<usize>) -> SetCookie {
-    let of_route = || snapshot.routes.get(route?)?.config.set_cookie;
-    match role {
-        Role::Reverse => of_route().unwrap_or(snapshot.config.set_cookie),
-        Role::Forward => SetCookie::Strip,
-    }
-}
-
 /// Counts and reports that an upstream gave no answer.
 pub(crate) fn unanswered(io: &CoreIo, fault: Fault) -> Refusal {
     tracing::debug!(%fault, "no answer");
@@ -372,4 +319,47 @@ pub(crate) fn unanswered(io: &CoreIo, fault: Fault) -> Refusal {
         io.counters.upstream_errors.add(1);
     }
     Refusal::Fault(fault)
+}
+
+impl Request {
+    fn rules(&self) -> Option<&Rules> {
+        let rules = self.snapshot.config.compression.as_ref()?;
+        let is_coded = self.role() == Role::Reverse
+            && self.taken_route().is_some_and(|route| route.config.compression);
+        is_coded.then_some(rules)
+    }
+
+    /// Whether the origin is asked for the response without coding, whatever the client accepts:
+    /// the store makes the coded forms. `HEAD` describes the response that a GET would get.
+    pub(super) fn asks_for_identity(&self, purpose: Purpose<'_>) -> bool {
+        let of_store = match purpose {
+            Purpose::Store(_) | Purpose::Rest { for_store: true, .. } => true,
+            Purpose::Pass(_) => self.method() == Method::Head,
+            Purpose::Upgrade(_) | Purpose::Rest { .. } => false,
+        };
+        of_store && self.rules().is_some()
+    }
+
+    /// A head that is about to be stored, with what several forms need if there may be some.
+    pub(super) fn with_forms(&self, head: Head, bytes: Option<u64>) -> Head {
+        let Some(rules) = self.rules() else { return head };
+        // A part has the length of the part.
+        let bytes = if head.part.is_some() { None } else { bytes };
+        match rules.source(head.status, &head, bytes) {
+            Some(source) => head.in_several_forms(source, &self.wire()),
+            None => head,
+        }
+    }
+
+    /// The new head of a stored response of which there may be several forms. How its body is coded
+    /// does not change with its fields, nor with the configuration: who cannot read it must not get
+    /// it, even if it must not be decoded any more. What is not coded loses its forms if the new
+    /// fields forbid them.
+    pub(super) fn still_with_forms(&self, head: Head, source: Source) -> Head {
+        let wire = self.wire();
+        match self.rules().map(|rules| rules.source(head.status, &head, None)) {
+            Some(None) if source == Source::Identity => head.not_by_coding(&wire),
+            Some(_) | None => head.in_several_forms(source, &wire),
+        }
+    }
 }

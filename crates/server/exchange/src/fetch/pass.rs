@@ -6,101 +6,97 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use cache::paths::Paths;
-use cache::stored::{Head, Wire};
+use cache::stored::Wire;
 use cache::watch::Watch;
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
+use store::Generation;
 use upstream::{
-    Answer, BodyLength, BodyWriter, HeadRead, NextHead, Reading, ReceivedHead, Request, Reuse,
-    Upstream, Upstreams,
+    Answer, BodyLength, BodyWriter, HeadRead, NextHead, Reading, ReceivedHead, Reuse, Upstream,
+    Upstreams,
 };
 
-use super::fill::{Filling, Into};
-use super::response::{cookie_lines, instants, prepare, storable_unshared, store, updated};
-use super::{Purpose, hierarchy, unanswered};
-use crate::Exchange;
-use crate::abandoned::unless_left;
-use crate::ask::{Held, Unshared};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, RequestBody};
-use crate::course::Course;
-use crate::destination::Destination;
+use crate::fetch::fill::{Filling, Into};
+use crate::fetch::response::{Prepared, instants};
+use crate::fetch::{Purpose, hierarchy, unanswered};
 use crate::limits::BODY_HELD_BYTES_MAX;
-use crate::request::body_length;
-use crate::spread;
-use crate::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
+use crate::request::{Course, Destination, Request, body_length};
+use crate::step::{
+    Cut, Ending, Fetch, Held, Provenance, Serving, Step, Streaming, Summary, Unshared, Validated,
+};
+use crate::{Exchange, spread, unless_left};
 
 /// What became of a request that was passed on. It is small: a [`Step`] would be copied on its way
 /// to the caller, for each request.
-pub(crate) enum Passed<'d> {
+pub(crate) enum Passed {
     /// It was answered.
     Ended(Ending),
     /// The response is stored. The next step sends it.
-    Stored(Box<Step<'d>>),
+    Stored(Box<Step>),
 }
 
 /// Passes a request through, whatever it is, and its response back. If it is `unshared`, the
 /// response is stored if it may be.
-pub(crate) async fn pass<'x: 'd, 'd, C: Client>(
-    exchange: &mut Exchange<'x, C>,
-    to: &'d Destination<'d>,
+pub(crate) async fn pass<C: Client>(
+    exchange: &mut Exchange<'_, C>,
     why: Forward,
     body: &mut C::Body,
     unshared: &Option<Unshared>,
-) -> Result<Passed<'d>, Refusal> {
-    let mut request = exchange.forwarding(to).request(Purpose::Pass(body.length()));
-    let own = own_watch(exchange, to);
-    let worker = exchange.context.worker;
+) -> Result<Passed, Refusal> {
+    let mut message = exchange.request.message(Purpose::Pass(body.length()));
+    let own = own_watch(&exchange.request);
     if is_held(exchange, body) {
-        let trailers = exchange.forwarding(to).edits().is_plain();
-        let held = runtime::boxed(hold(body, &mut request, trailers)).await;
-        held.map_err(|fault| unanswered(&worker.io, fault))?;
+        let trailers = exchange.request.edits().is_plain();
+        let held = runtime::boxed(hold(body, &mut message, trailers)).await;
+        held.map_err(|fault| unanswered(&exchange.request.worker.io, fault))?;
     } else if exchange.has_body {
-        let passing = with_body(exchange, Passing { to, request: &request, why }, body, own);
+        let passing = with_body(exchange, Passing { message: &message, why }, body, own);
         return runtime::boxed(passing).await.map(Passed::Ended);
     }
-    let (forwarding, left) = (exchange.forwarding(to), exchange.left());
+    let (request, left) = (&exchange.request, exchange.left());
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
     // Both are here, because a future and a result that are passed by value are copied.
     let mut exchanged = None;
     {
         let exchanging = pin!(async {
-            exchanged = Some(hierarchy::exchange(&forwarding, &request, &mut interim).await);
+            exchanged = Some(hierarchy::exchange(request, &message, &mut interim).await);
         });
         unless_left(left, exchanging).await?;
     }
     match exchanged.expect("the exchange has ended, because its client has not left") {
         Ok(answer) => {
-            let mut answer = exchange.forwarding(to).ruled(answer);
+            let mut answer = request.ruled(answer);
             if let Some(of) = *unshared {
-                let forwarding = exchange.forwarding(to);
-                return match storable_unshared(&forwarding, of, exchange.began, &answer) {
-                    Ok((lead, storable)) => {
-                        let next = store(&forwarding, of.ask(), lead, answer, storable)?;
+                return match Fetch::unshared(request, of, exchange.began, &answer) {
+                    Ok((fetch, storable)) => {
+                        let next = fetch.store(request, answer, storable)?;
                         Ok(Passed::Stored(Box::new(next)))
                     }
                     Err(rule) => Ok(Passed::Ended(exchange.relay(&mut answer, why, rule).await)),
                 };
             }
-            let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
+            let (method, status) = (request.method_bytes(), answer.head.head().status);
             if own.is_none() && !caching::invalidates(method, status) {
                 return Ok(Passed::Ended(exchange.relay(&mut answer, why, None).await));
             }
             let changing = async {
-                let own = invalidate(exchange, to, &answer, own).await;
-                answered(exchange, to, answer, why, own).await
+                let own = invalidate(&exchange.request, &answer, own).await;
+                answered(exchange, answer, why, own).await
             };
             runtime::boxed(changing).await.map(Passed::Ended)
         }
-        Err(fault) => Err(unanswered(&worker.io, fault)),
+        Err(fault) => Err(unanswered(&request.worker.io, fault)),
     }
 }
 
@@ -110,39 +106,34 @@ pub(crate) async fn pass<'x: 'd, 'd, C: Client>(
 fn is_held<C: Client>(exchange: &Exchange<'_, C>, body: &C::Body) -> bool {
     let is_short =
         matches!(body.length(), BodyLength::Known(length) if length <= BODY_HELD_BYTES_MAX);
-    let is_repeatable = exchange.context.head.method.is_idempotent();
+    let is_repeatable = exchange.request.method().is_idempotent();
     exchange.has_body && is_short && (is_repeatable || body.has_come()) && !body.is_awaited()
 }
 
 async fn hold(
     body: &mut impl RequestBody,
-    request: &mut Request,
+    message: &mut upstream::Request,
     passes_trailers: bool,
 ) -> Result<(), Fault> {
-    while !body.pull(&mut |data| request.push_content(data)).await? {}
+    while !body.pull(&mut |data| message.push_content(data)).await? {}
     if passes_trailers {
-        request.push_trailers(&body.trailers());
+        message.push_trailers(&body.trailers());
     }
     Ok(())
 }
 
 impl<C: Client> Exchange<'_, C> {
     /// Passes a HEAD through, and updates the stored response by its answer (RFC 9111, 4.3.5).
-    pub(crate) async fn validate_by_head<'d>(
-        &mut self,
-        to: &'d Destination<'d>,
-        of: Validated,
-    ) -> Result<Step<'d>, Refusal> {
+    pub(crate) async fn validate_by_head(&mut self, of: Validated) -> Result<Step, Refusal> {
         let Validated { why, uri, key, stored } = of;
-        let worker = self.context.worker;
+        let (request, worker) = (&self.request, &self.request.worker);
         let watch = worker.cache.watches.watch(uri);
-        let forwarding = self.forwarding(to);
-        let request = forwarding.request(Purpose::Pass(body_length(self.context.head)));
+        let message = request.message(Purpose::Pass(body_length(&request.head())));
         let began = worker.cache.purges.now();
         let mut interim = |_: &ResponseHead<'_>| {};
-        let answer = hierarchy::exchange(&forwarding, &request, &mut interim);
+        let answer = hierarchy::exchange(request, &message, &mut interim);
         let answer = unless_left(self.left(), answer).await?;
-        let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
+        let answer = request.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
         // Forms that were made meanwhile are in a new entry.
         let stored = worker.cache.latest(key, &stored).unwrap_or(stored);
         let got = answer.head.head();
@@ -158,7 +149,7 @@ impl<C: Client> Exchange<'_, C> {
             }
             HeadEffect::Update => {
                 let instants = instants(&answer);
-                let (updated, verdict) = updated(&forwarding, old, &wire, instants, began);
+                let (updated, verdict) = request.updated(old, &wire, instants, began);
                 if !updated.varies_as(old) || verdict.is_err() {
                     return relay(answer);
                 }
@@ -166,43 +157,41 @@ impl<C: Client> Exchange<'_, C> {
                 worker.cache.replace(&watch, key, &stored, Arc::clone(&updated));
                 let cache_status =
                     CacheStatus::forwarded(Outcome::Revalidated, why, Some(got.status)).stored();
-                let own_lines = cookie_lines(&forwarding, &answer);
+                let own_lines = request.cookie_lines(&answer);
                 let provenance =
                     Provenance { own_lines, ..Provenance::fetched(cache_status, None) };
-                Ok(Step::Serve(to, Serving { held: Held::Whole(updated), provenance }))
+                Ok(Step::Serve(Serving { held: Held::Whole(updated), provenance }))
             }
         }
     }
 }
 
 /// The watch of a POST, which may store its response. It begins before the request is sent.
-fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Option<Watch> {
-    let cache = &exchange.context.worker.cache;
-    let stores = to.stores_as_sent && exchange.context.head.method == Method::Post;
-    stores.then(|| cache.watches.watch(cache.uri_key(to.uri())))
+fn own_watch(request: &Request) -> Option<Watch> {
+    let cache = &request.worker.cache;
+    let stores = request.method() == Method::Post && request.to().stores_as_sent;
+    stores.then(|| cache.watches.watch(cache.uri_key(request.to().uri())))
 }
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
 async fn answered<C: Client>(
     exchange: &mut Exchange<'_, C>,
-    to: &Destination<'_>,
     mut answer: Answer,
     why: Forward,
     own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
-    let stored = own.and_then(|watch| Some((post_for_get(exchange, to, &answer)?, watch)));
+    let (request, began) = (&exchange.request, exchange.began);
+    let stored = own.and_then(|watch| Some((post_for_get(request, began, &answer)?, watch)));
     let Some(((head, own_lines), watch)) = stored else {
         return Ok(exchange.relay(&mut answer, why, None).await);
     };
-    let worker = exchange.context.worker;
+    let worker = &request.worker;
     let cache_status = CacheStatus::forwarded(Outcome::Miss, why, Some(head.status)).stored();
     let upstream = answer.body.address();
     let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
     let head = Arc::new(head);
-    let uri = worker.cache.uri_key(to.uri());
-    let fields = Wire(exchange.context.head.fields);
-    let parts = exchange.context.key_parts(exchange.routed.route);
-    let place = worker.cache.place(uri, &head, &fields, parts);
+    let uri = worker.cache.uri_key(request.to().uri());
+    let place = worker.cache.place(uri, &head, &request.wire(), request.key_parts());
     let mut first = Vec::new();
     let ready =
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
@@ -210,78 +199,66 @@ async fn answered<C: Client>(
     let lead = worker.cache.flights.alone(place.key, head.resource.began(), watch);
     let filling = Filling { place, head: Arc::clone(&head), into: Into::Whole, kept: None };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(exchange.stream(to, Streaming { reader, head, provenance, refreshes: None }).await)
+    Ok(exchange.stream(Streaming { reader, head, provenance, refreshes: None }).await)
 }
 
 /// The head under which a response to POST is stored for later GETs.
-fn post_for_get<C: Client>(
-    exchange: &Exchange<'_, C>,
-    to: &Destination<'_>,
-    answer: &Answer,
-) -> Option<(Head, Vec<u8>)> {
-    if exchange.context.head.method != Method::Post {
+fn post_for_get(request: &Request, began: Generation, answer: &Answer) -> Option<Prepared> {
+    if request.method() != Method::Post {
         return None;
     }
-    let forwarding = exchange.forwarding(to);
-    let (asked, head) = (Wire(forwarding.head.fields), answer.head.head());
-    let got = Wire(head.fields);
-    let request = caching::Request { method: forwarding.head.method_bytes, fields: &asked };
+    let (fields, head) = (request.wire(), answer.head.head());
+    let (asked, got) = (request.asked(&fields), Wire(head.fields));
     let response = Response { status: head.status, fields: &got };
-    let (policy, target) = (&forwarding.policy_for_cookies(), target_uri(to));
+    let (policy, target) = (&request.policy_for_cookies(), target_uri(request.to()));
     let storable =
-        caching::may_store_post(&request, &response, instants(answer), policy, &target).ok()?;
-    prepare(&forwarding, answer, storable, exchange.began).ok()
+        caching::may_store_post(&asked, &response, instants(answer), policy, &target).ok()?;
+    request.prepare(answer, storable, began).ok()
 }
 
-fn target_uri<'d>(to: &'d Destination<'_>) -> TargetUri<'d> {
+fn target_uri(to: &Destination) -> TargetUri<'_> {
     let scheme = to.realm.scheme.name();
-    TargetUri { scheme, authority: to.authority, path_and_query: to.path }
+    TargetUri { scheme, authority: to.authority(), path_and_query: to.path() }
 }
 
 /// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is the
 /// response to an earlier request, not even after a crash. `own` is the watch of the request
 /// itself, which its own change does not affect.
-async fn invalidate<C: Client>(
-    exchange: &Exchange<'_, C>,
-    to: &Destination<'_>,
-    answer: &Answer,
-    mut own: Option<Watch>,
-) -> Option<Watch> {
+async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) -> Option<Watch> {
     let head = answer.head.head();
-    if !caching::invalidates(exchange.context.head.method_bytes, head.status) {
+    if !caching::invalidates(request.method_bytes(), head.status) {
         return own;
     }
-    let cache = &exchange.context.worker.cache;
+    let Request { worker, snapshot, .. } = request;
+    let (cache, to) = (&worker.cache, request.to());
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
     let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
     let change = |requested: &[u8], stored: &[u8], own: Option<&mut Watch>, peers_know| {
         let paths = Paths::new(requested, stored);
-        cache.invalidate_url(to.realm, to.authority, paths, own, peers_know)
+        cache.invalidate_url(to.realm, to.authority(), paths, own, peers_know)
     };
     let remove = |own: Option<&mut Watch>| {
-        let mut changes = change(to.path, &to.stored_path, own, peers_know);
+        let mut changes = change(to.path(), to.stored_path(), own, peers_know);
         for path in &locations {
-            let stored =
-                exchange.context.stored_path(policy::reading::Reading::of(to.authority, path));
+            let stored = request.stored_path(policy::reading::Reading::of(to.authority(), path));
             changes.append(change(path, &stored, None, false));
         }
         changes
     };
     remove(own.as_mut()).durable(cache).await;
-    let snapshot = &exchange.context.snapshot;
+    let paths = || [to.path()].into_iter().chain(locations.iter().map(Vec::as_slice));
     if snapshot.cluster.is_some() {
-        let worker = exchange.context.worker;
-        let paths = [to.path].into_iter().chain(locations.iter().map(Vec::as_slice));
-        Box::pin(spread::changed(worker, snapshot, (to.realm, to.authority), paths)).await;
-        // One that had not removed it yet may have given it to us.
+        let uri = (to.realm, to.authority());
+        Box::pin(spread::changed(worker, snapshot, uri, paths())).await;
+        // A member that had not removed the response yet may have given it to us.
         remove(own.as_mut()).durable(cache).await;
     }
     let clears = snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed);
     // Without a course, no peer is asked for what the request changed.
     if clears && to.course.is_some() {
-        for path in [to.path].into_iter().chain(locations.iter().map(Vec::as_slice)) {
-            let worker = exchange.context.worker;
-            Box::pin(hierarchy::clear(worker, snapshot, to.realm, (to.authority, path))).await;
+        for path in paths() {
+            let url = (to.authority(), path);
+            Box::pin(hierarchy::clear(worker, snapshot, to.realm, url)).await;
         }
     }
     own
@@ -397,42 +374,43 @@ async fn pump(
     writer.send(upstreams, true).await
 }
 
-/// What is passed on, where it goes, and why.
+/// What is passed on, and why.
 #[derive(Clone, Copy)]
 struct Passing<'p> {
-    to: &'p Destination<'p>,
-    request: &'p Request,
+    message: &'p upstream::Request,
     why: Forward,
 }
 
 /// Passes a request with a body, both ways at once: the origin may answer before it has it all.
 async fn with_body<C: Client>(
     exchange: &mut Exchange<'_, C>,
-    Passing { to, request, why }: Passing<'_>,
+    Passing { message, why }: Passing<'_>,
     body: &mut C::Body,
     mut own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
-    let worker = exchange.context.worker;
+    let worker = Rc::clone(&exchange.request.worker);
     let unanswered = |fault| unanswered(&worker.io, fault);
-    let passes_trailers = exchange.forwarding(to).edits().is_plain();
+    let passes_trailers = exchange.request.edits().is_plain();
     let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
-    let forwarding = exchange.forwarding(to);
-    let connecting = hierarchy::connect(&forwarding, Reuse::Proven);
+    let request = &exchange.request;
+    let connecting = hierarchy::connect(request, Reuse::Proven);
     let connected = unless_left(exchange.left(), connecting).await?;
     let (mut upstream, to_parent) = connected.map_err(unanswered)?;
-    let through = to_parent.then(|| hierarchy::for_parent(&forwarding, request));
-    let request = through.as_ref().unwrap_or(request);
+    let through = to_parent.then(|| hierarchy::for_parent(request, message));
+    let message = through.as_ref().unwrap_or(message);
     loop {
         // Over HTTP/1 no upstream says that it has not processed a request.
         sent.is_lost |= upstream.may_switch();
-        let passing = Passing { to, request, why };
+        let passing = Passing { message, why };
         let bodies = (&mut *body, &mut sent, &mut own);
         match with_body_on(exchange, passing, upstream, bodies).await {
             Ok(result) => return result,
             Err((fault, _, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
                 tracing::debug!(%fault, "a request was not processed");
-                let next = upstream::connect_again(&worker.upstreams, &to.to, other).await;
+                let next =
+                    upstream::connect_again(&worker.upstreams, &exchange.request.to().to, other)
+                        .await;
                 upstream = next.map_err(unanswered)?;
             }
             Err((fault, silent, other)) => {
@@ -449,13 +427,13 @@ async fn with_body<C: Client>(
 /// answer has come, and the connection.
 async fn with_body_on<C: Client>(
     exchange: &mut Exchange<'_, C>,
-    Passing { to, request, why }: Passing<'_>,
+    Passing { message, why }: Passing<'_>,
     upstream: Box<Upstream>,
     (body, sent, own): (&mut C::Body, &mut Sent, &mut Option<Watch>),
 ) -> Result<Result<Ending, Refusal>, (Fault, bool, Box<Upstream>)> {
-    let worker = exchange.context.worker;
+    let worker = Rc::clone(&exchange.request.worker);
     let request_ms = time::wall_ms();
-    if let Err(fault) = upstream.send_head(&worker.upstreams, request).await {
+    if let Err(fault) = upstream.send_head(&worker.upstreams, message).await {
         return Err((fault, true, upstream));
     }
     let writer = upstream.body_writer(body.length());
@@ -466,13 +444,13 @@ async fn with_body_on<C: Client>(
         Err(Cut::Client) => return Ok(Err(Refusal::Cancelled)),
         Err(Cut::Upstream(fault)) => return Err((fault, !reading.is_any(), upstream)),
     };
-    let method = exchange.context.head.method;
+    let method = exchange.request.method();
     let read = HeadRead { head, reading };
     let answer = upstream::answer(&worker.upstreams, upstream, read, method, request_ms);
-    let mut answer = exchange.forwarding(to).ruled(answer);
-    let own = invalidate(exchange, to, &answer, own.take()).await;
+    let mut answer = exchange.request.ruled(answer);
+    let own = invalidate(&exchange.request, &answer, own.take()).await;
     if matches!(pump.sent, Some(Ok(()))) {
-        return Ok(answered(exchange, to, answer, why, own).await);
+        return Ok(answered(exchange, answer, why, own).await);
     }
     drop(own);
     // The rest of the body may or may not come: neither side can tell it from a next request.
@@ -484,7 +462,7 @@ async fn with_body_on<C: Client>(
         return Ok(Ok(exchange.relay(&mut answer, why, None).await));
     }
     let summary = Summary { outcome: Outcome::Pass, status, upstream: answer.body.address() };
-    let may_reset = exchange.context.head.version.has_streams();
+    let may_reset = exchange.request.version().has_streams();
     let relayed = pump.unless_reset(exchange.relay(&mut answer, why, None), may_reset).await;
     Ok(Ok(relayed.unwrap_or(Ending::BrokenOff(summary))))
 }
@@ -496,7 +474,7 @@ async fn head_beside<C: Client>(
     reading: &mut Reading,
     pump: &mut Pump<'_, impl Future<Output = Result<(), Fault>>>,
 ) -> Result<ReceivedHead, Cut> {
-    let worker = exchange.context.worker;
+    let worker = Rc::clone(&exchange.request.worker);
     let mut left = pin!(exchange.left());
     for interims in 0..=upstream::INTERIM_READ_MAX {
         let next = {

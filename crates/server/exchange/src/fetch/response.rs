@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::flight::{Lead, Settled};
+use cache::flight::Settled;
 use cache::purge::{Resource, is_tag_field};
 use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, is_cookie_field, varies_of};
 use cache::variants::Place;
@@ -19,218 +19,275 @@ use runtime::time;
 use store::{Generation, Key};
 use upstream::Answer;
 
-use super::Forwarding;
-use super::continued::Kept;
-use super::fill::{Filling, Into};
-use crate::ask::{Ask, Held, Unshared, What};
 use crate::cache_status::CacheStatus;
-use crate::step::{Provenance, Serving, Step, Streaming};
+use crate::fetch::continued::Kept;
+use crate::fetch::fill::{Filling, Into};
+use crate::request::Request;
+use crate::step::{Ask, Fetch, Held, Provenance, Serving, Step, Streaming, Unshared, What};
 
 /// The step that follows an answer, for the request that led the fetch.
-type Next<'d> = Result<Step<'d>, Refusal>;
+type Next = Result<Step, Refusal>;
 
 /// A head to be stored, and the lines that only the first client gets.
-type Prepared = (Head, Vec<u8>);
+pub(super) type Prepared = (Head, Vec<u8>);
 
-/// Settles the flight, changes the store, and returns the next step.
-pub(super) fn handle<'d>(
-    forwarding: &Forwarding<'d>,
-    ask: Ask,
-    lead: Lead,
-    answer: Answer,
-) -> Next<'d> {
-    let status = answer.head.head().status;
-    if status == 304 && ask.is_conditional() {
-        return confirmed(forwarding, ask, lead, answer);
-    }
-    if let Some(serving) = forwarding.stale_substitute(&ask, Failure::Status(status)) {
-        lead.settle(Settled::Declined(status));
-        return Ok(Step::Serve(forwarding.to, serving));
-    }
-    let storable = storable(forwarding, &ask, &answer, lead.began());
-    match (storable, ask.what) {
-        (Ok((head, _)), What::Rest(rest)) if head.part.is_some() => {
-            complete(forwarding, ask, lead, answer, (&head, rest))
+impl Fetch {
+    /// Settles the flight, changes the store, and returns the next step.
+    pub(super) fn handle(self, request: &Request, answer: Answer) -> Next {
+        let status = answer.head.head().status;
+        if status == 304 && self.ask.is_conditional() {
+            return self.confirmed(request, answer);
         }
-        (Ok(storable), _) => store(forwarding, ask, lead, answer, storable),
-        // Our range may have drawn the answer, so the client's own request is sent.
-        (Err(_), What::Rest(_)) if Failure::Status(status).is_temporary() => {
-            lead.settle(Settled::Declined(status));
-            Ok(Step::Pass(forwarding.to, ask.why, None))
+        if let Some(serving) = request.stale_substitute(&self.ask, Failure::Status(status)) {
+            self.lead.settle(Settled::Declined(status));
+            return Ok(Step::Serve(serving));
         }
-        (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, ask, lead),
-        (Err(why), _) => {
-            if is_of_the_response(why) && !matches!(ask.what, What::Range { .. }) {
-                unstorable(forwarding, &ask, &lead, status);
+        let storable = request.storable(&self.ask, &answer, self.lead.began());
+        match (storable, self.ask.what) {
+            (Ok((head, _)), What::Rest(rest)) if head.part.is_some() => {
+                self.complete(request, answer, &head, rest)
             }
-            lead.settle(match Failure::Status(status).is_error() {
-                true => Settled::Declined(status),
-                false => Settled::Uncacheable,
-            });
-            Ok(Step::Relay(Box::new(answer), ask.why, Some(why.explain().token)))
-        }
-    }
-}
-
-/// What an answer that may not be stored means for later requests. It removes nothing: what is
-/// stored may still be served in place of an error. But it ends `stale-while-revalidate`, and
-/// requests for its key do not wait for each other for a while. A 4xx or a 5xx starts no such
-/// while: otherwise anybody who draws a 403, or a rate limit's 429, would bring the origin more
-/// requests.
-fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) {
-    if planted::is(planted::Bug::UnstorableDrops) {
-        forwarding.worker.cache.remove(&ask.key);
-    }
-    if Failure::Status(status).is_temporary() {
-        return;
-    }
-    let (cache, now_ms) = (&forwarding.worker.cache, time::wall_ms());
-    let memory = match status {
-        400.. => Duration::ZERO,
-        _ => forwarding.snapshot.limits().uncacheable_memory,
-    };
-    match &ask.held {
-        Some(Held::Whole(stored)) => {
-            let until_ms = now_ms + memory.as_millis() as u64;
-            cache.replace_head(lead.watch(), ask.key, stored, |now| now.unshared(until_ms));
-        }
-        Some(Held::Part(_)) | None => cache.mark_unshared(lead.watch(), ask.key, now_ms, memory),
-    }
-}
-
-/// The answer to a request that was passed on while no request waits for another, if it may be
-/// stored. The error is the token of the rule by which a storable answer is not stored.
-pub(super) fn storable_unshared(
-    forwarding: &Forwarding<'_>,
-    of: Unshared,
-    began: Generation,
-    answer: &Answer,
-) -> Result<(Lead, Prepared), Option<&'static str>> {
-    let head = answer.head.head();
-    if forbids_storing(forwarding, &head) {
-        return Err(None);
-    }
-    if head.status != 200 && Wire(forwarding.head.fields).has("range") {
-        return Err(None);
-    }
-    let storable = storable(forwarding, &of.ask(), answer, began).map_err(|_| None)?;
-    let cache = &forwarding.worker.cache;
-    let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|(_, is_late)| {
-        !is_late || (began == cache.purges.now() && is_newest(forwarding, of.uri, &storable.0))
-    });
-    let (watch, _) = watch.ok_or(Some(Newer::Older.explain().token))?;
-    Ok((cache.flights.alone(of.key, began, watch).shared(), storable))
-}
-
-/// Whether a response is newer than the stored one whose place it would take. The fetch of that one
-/// overlaps with its fetch. If nothing is there, what was stored meanwhile may have gone already.
-fn is_newest(forwarding: &Forwarding<'_>, uri: Key, head: &Head) -> bool {
-    let (cache, now_ms) = (&forwarding.worker.cache, time::wall_ms());
-    let place = cache.place(uri, head, &Wire(forwarding.head.fields), forwarding.key_parts());
-    let there = cache.store.peek(&place.key);
-    there.as_ref().and_then(Entry::meta).is_some_and(|meta| {
-        let [stored, new] = [meta, &head.meta].map(|of| Edition::of(of, true, now_ms));
-        may_replace(&stored, &new, Fetches::Overlap).is_ok()
-    })
-}
-
-/// The usual answers that may not be stored, recognised by one look. Others take the long way. A
-/// field for this cache alone may say otherwise.
-fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
-    let is_usual = matches!(
-        head.fields.get(Name::CacheControl).unwrap_or_default(),
-        b"no-store"
-            | b"private"
-            | b"private, no-store"
-            | b"no-cache, no-store, must-revalidate"
-            | b"no-store, no-cache, must-revalidate"
-    );
-    let targeted = forwarding.policy().targeted_fields;
-    is_usual && !targeted.iter().any(|name| Wire(head.fields).has(name))
-}
-
-/// The status of a response that is being stored, unless its URI has changed already.
-fn stored_status(cache_status: CacheStatus, lead: &Lead) -> CacheStatus {
-    if lead.watch().is_overtaken() { cache_status } else { cache_status.stored() }
-}
-
-/// The answer does not fit the stored response: asks as if nothing were stored.
-fn unfit<'d>(forwarding: &Forwarding<'d>, ask: Ask, lead: Lead) -> Next<'d> {
-    let cache = &forwarding.worker.cache;
-    match &ask.held {
-        Some(held @ Held::Part(_)) => cache.remove_same(&ask.key, &held.entry()),
-        // It may still be served. But the origin does not know it, so it is not asked to confirm
-        // it again.
-        Some(Held::Whole(stored)) => {
-            cache.replace_head(lead.watch(), ask.key, stored, Head::without_validators);
-        }
-        None => {}
-    }
-    lead.settle(Settled::Uncacheable);
-    Ok(Step::LookUpAlone(forwarding.to))
-}
-
-/// The body of the answer is malformed, or broke off.
-fn failed<'d>(forwarding: &Forwarding<'_>, lead: Lead, fault: Fault) -> Next<'d> {
-    lead.settle(Settled::Failed(fault));
-    forwarding.worker.io.counters.upstream_errors.add(1);
-    Err(Refusal::Fault(fault))
-}
-
-/// 304: a stored response lives on with new fields (RFC 9111, 4.3.4), either the one that the
-/// request selects or another that was offered to the origin (4.3.3).
-fn confirmed<'d>(
-    forwarding: &Forwarding<'d>,
-    ask: Ask,
-    lead: Lead,
-    mut answer: Answer,
-) -> Next<'d> {
-    let (cache, upstream) = (&forwarding.worker.cache, answer.body.address());
-    // A 304 has no body; this gives the connection back.
-    if answer.body.take_ready(&forwarding.worker.upstreams, &mut |_| {}).is_err() {
-        return failed(forwarding, lead, Fault::Malformed);
-    }
-    let wire = Wire(answer.head.head().fields);
-    let Some(held) = meant(&ask, &Validators::of(&wire, answer.response_ms)) else {
-        return unfit(forwarding, ask, lead);
-    };
-    let instants = instants(&answer);
-    let request = Wire(forwarding.head.fields);
-    let (head, verdict) = updated(forwarding, held.head(), &wire, instants, lead.began());
-    let cache_status = CacheStatus::forwarded(Outcome::Revalidated, ask.why, Some(304));
-    forwarding.worker.io.counters.revalidated.add(1);
-    let own_lines = cookie_lines(forwarding, &answer);
-    // It may vary by other fields now.
-    let place = cache.place(ask.uri, &head, &request, forwarding.key_parts()).instead_of(ask.key);
-    let (held, entry, settled) = match held {
-        Held::Whole(stale) => {
-            // Forms that were made since it was looked up are kept, too.
-            let stale = cache.latest(ask.key, &stale).unwrap_or(stale);
-            let stored = Arc::new(stale.under(head));
-            let entry = Entry::Response(Arc::clone(&stored));
-            (Held::Whole(Arc::clone(&stored)), entry, Settled::Stored(stored))
-        }
-        Held::Part(stale) => {
-            let partial = Arc::new(stale.under(head));
-            let entry = Entry::Part(Arc::clone(&partial));
-            (Held::Part(Arc::clone(&partial)), entry, Settled::Part(partial))
-        }
-    };
-    match verdict {
-        Ok(()) => {
-            cache.insert_confirmed(lead.watch(), &place, entry);
-            lead.settle(settled);
-        }
-        Err(why) => {
-            // It answers this client; for the others it is as if it had not come.
-            if is_of_the_response(why) {
-                unstorable(forwarding, &ask, &lead, 304);
+            (Ok(storable), _) => self.store(request, answer, storable),
+            // Our range may have drawn the answer, so the client's own request is sent.
+            (Err(_), What::Rest(_)) if Failure::Status(status).is_temporary() => {
+                self.lead.settle(Settled::Declined(status));
+                Ok(Step::Pass(self.ask.why, None))
             }
-            lead.settle(Settled::Uncacheable);
+            (Err(_), What::Rest(_)) if status != 200 => self.unfit(request),
+            (Err(why), _) => {
+                if is_of_the_response(why) && !matches!(self.ask.what, What::Range { .. }) {
+                    self.unstorable(request, status);
+                }
+                self.lead.settle(match Failure::Status(status).is_error() {
+                    true => Settled::Declined(status),
+                    false => Settled::Uncacheable,
+                });
+                Ok(Step::Relay(Box::new(answer), self.ask.why, Some(why.explain().token)))
+            }
         }
     }
-    let provenance = Provenance { upstream, own_lines, ..Provenance::stored(cache_status) };
-    Ok(Step::Serve(forwarding.to, Serving { held, provenance }))
+
+    /// What an answer that may not be stored means for later requests. It removes nothing: what is
+    /// stored may still be served in place of an error. But it ends `stale-while-revalidate`, and
+    /// requests for its key do not wait for each other for a while. A 4xx or a 5xx starts no such
+    /// while: otherwise anybody who draws a 403, or a rate limit's 429, would bring the origin more
+    /// requests.
+    fn unstorable(&self, request: &Request, status: u16) {
+        let (cache, key) = (&request.worker.cache, self.ask.key);
+        if planted::is(planted::Bug::UnstorableDrops) {
+            cache.remove(&key);
+        }
+        if Failure::Status(status).is_temporary() {
+            return;
+        }
+        let now_ms = time::wall_ms();
+        let memory = match status {
+            400.. => Duration::ZERO,
+            _ => request.snapshot.limits().uncacheable_memory,
+        };
+        let watch = self.lead.watch();
+        match &self.ask.held {
+            Some(Held::Whole(stored)) => {
+                let until_ms = now_ms + memory.as_millis() as u64;
+                cache.replace_head(watch, key, stored, |now| now.unshared(until_ms));
+            }
+            Some(Held::Part(_)) | None => cache.mark_unshared(watch, key, now_ms, memory),
+        }
+    }
+
+    /// The fetch of a request that was passed on while no request waits for another, if its answer
+    /// may be stored. The error is the token of the rule by which a storable answer is not stored.
+    pub(super) fn unshared(
+        request: &Request,
+        of: Unshared,
+        began: Generation,
+        answer: &Answer,
+    ) -> Result<(Fetch, Prepared), Option<&'static str>> {
+        let head = answer.head.head();
+        if request.is_usually_unstorable(&head) {
+            return Err(None);
+        }
+        if head.status != 200 && request.wire().has("range") {
+            return Err(None);
+        }
+        let ask = of.ask();
+        let storable = request.storable(&ask, answer, began).map_err(|_| None)?;
+        let cache = &request.worker.cache;
+        let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|(_, is_late)| {
+            !is_late || (began == cache.purges.now() && request.is_newest(of.uri, &storable.0))
+        });
+        let (watch, _) = watch.ok_or(Some(Newer::Older.explain().token))?;
+        let lead = cache.flights.alone(of.key, began, watch).shared();
+        Ok((Fetch { ask, lead }, storable))
+    }
+
+    /// The status of a response that is being stored, unless its URI has changed already.
+    fn status(&self, outcome: Outcome, status: u16) -> CacheStatus {
+        let cache_status = CacheStatus::forwarded(outcome, self.ask.why, Some(status));
+        if self.lead.watch().is_overtaken() { cache_status } else { cache_status.stored() }
+    }
+
+    /// The answer does not fit the stored response: asks as if nothing were stored.
+    fn unfit(self, request: &Request) -> Next {
+        let (cache, key) = (&request.worker.cache, self.ask.key);
+        match &self.ask.held {
+            Some(held @ Held::Part(_)) => cache.remove_same(&key, &held.entry()),
+            // It may still be served. But the origin does not know it, so it is not asked to
+            // confirm it again.
+            Some(Held::Whole(stored)) => {
+                cache.replace_head(self.lead.watch(), key, stored, Head::without_validators);
+            }
+            None => {}
+        }
+        self.lead.settle(Settled::Uncacheable);
+        Ok(Step::LookUpAlone)
+    }
+
+    /// The body of the answer is malformed, or broke off.
+    fn failed(self, request: &Request, fault: Fault) -> Next {
+        self.lead.settle(Settled::Failed(fault));
+        request.worker.io.counters.upstream_errors.add(1);
+        Err(Refusal::Fault(fault))
+    }
+
+    /// 304: a stored response lives on with new fields (RFC 9111, 4.3.4), either the one that the
+    /// request selects or another that was offered to the origin (4.3.3).
+    fn confirmed(self, request: &Request, mut answer: Answer) -> Next {
+        let worker = &request.worker;
+        let (cache, upstream) = (&worker.cache, answer.body.address());
+        // A 304 has no body; this gives the connection back.
+        if answer.body.take_ready(&worker.upstreams, &mut |_| {}).is_err() {
+            return self.failed(request, Fault::Malformed);
+        }
+        let wire = Wire(answer.head.head().fields);
+        let Some(held) = meant(&self.ask, &Validators::of(&wire, answer.response_ms)) else {
+            return self.unfit(request);
+        };
+        let (ask, began) = (&self.ask, self.lead.began());
+        let (head, verdict) = request.updated(held.head(), &wire, instants(&answer), began);
+        let cache_status = CacheStatus::forwarded(Outcome::Revalidated, ask.why, Some(304));
+        worker.io.counters.revalidated.add(1);
+        let own_lines = request.cookie_lines(&answer);
+        // It may vary by other fields now.
+        let place = cache.place(ask.uri, &head, &request.wire(), request.key_parts());
+        let place = place.instead_of(ask.key);
+        let (held, entry, settled) = match held {
+            Held::Whole(stale) => {
+                // Forms that were made since it was looked up are kept, too.
+                let stale = cache.latest(ask.key, &stale).unwrap_or(stale);
+                let stored = Arc::new(stale.under(head));
+                let entry = Entry::Response(Arc::clone(&stored));
+                (Held::Whole(Arc::clone(&stored)), entry, Settled::Stored(stored))
+            }
+            Held::Part(stale) => {
+                let partial = Arc::new(stale.under(head));
+                let entry = Entry::Part(Arc::clone(&partial));
+                (Held::Part(Arc::clone(&partial)), entry, Settled::Part(partial))
+            }
+        };
+        match verdict {
+            Ok(()) => {
+                cache.insert_confirmed(self.lead.watch(), &place, entry);
+                self.lead.settle(settled);
+            }
+            Err(why) => {
+                // It answers this client; for the others it is as if it had not come.
+                if is_of_the_response(why) {
+                    self.unstorable(request, 304);
+                }
+                self.lead.settle(Settled::Uncacheable);
+            }
+        }
+        let provenance = Provenance { upstream, own_lines, ..Provenance::stored(cache_status) };
+        Ok(Step::Serve(Serving { held, provenance }))
+    }
+
+    /// Stores a response: at once if all of it has come, otherwise by a task that fills it while
+    /// everyone who wants it streams along.
+    pub(super) fn store(
+        self,
+        request: &Request,
+        mut answer: Answer,
+        (head, own_lines): Prepared,
+    ) -> Next {
+        let worker = &request.worker;
+        worker.io.counters.misses.add(1);
+        let replaces = matches!(self.ask.held, Some(Held::Whole(_)));
+        let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
+        let cache_status = self.status(outcome, answer.head.head().status);
+        let provenance =
+            Provenance { own_lines, ..Provenance::fetched(cache_status, answer.body.address()) };
+        let head = Arc::new(head);
+        // The response may vary by other fields than the last one did.
+        let place = worker.cache.place(self.ask.uri, &head, &request.wire(), request.key_parts());
+        let place = place.instead_of(self.ask.key);
+        worker.cache.announce(self.lead.watch(), &place);
+        let mut first = Vec::new();
+        match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
+            Ok(true) if head.part.is_none() => {
+                let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
+                let stored = Arc::new(Stored::new(head, pieces));
+                let entry = Entry::Response(Arc::clone(&stored));
+                worker.cache.insert(self.lead.watch(), &place, entry);
+                self.lead.settle(Settled::Stored(Arc::clone(&stored)));
+                Ok(Step::Serve(Serving { held: Held::Whole(stored), provenance }))
+            }
+            Ok(_) => {
+                let into = head.part.map_or(Into::Whole, Into::Part);
+                let kept = Kept::of(request, &answer);
+                if head.part.is_none() {
+                    worker.cache.open(&self.lead, &place);
+                }
+                let filling = Filling { place, head: Arc::clone(&head), into, kept };
+                let Fetch { ask, lead } = self;
+                let reader = filling.start(worker, lead, answer.body, first);
+                let refreshes = request.may_substitute(&ask).then(|| Box::new(ask));
+                let streaming = Streaming { reader, head, provenance, refreshes };
+                Ok(Step::Stream(Box::new(streaming)))
+            }
+            Err(fault) => self.failed(request, fault),
+        }
+    }
+
+    /// The rest of a response of which parts are stored (RFC 9111, 3.4): it streams with them as
+    /// one.
+    fn complete(self, request: &Request, mut answer: Answer, head: &Head, rest: ByteRange) -> Next {
+        let worker = &request.worker;
+        let Some(Held::Part(partial)) = &self.ask.held else { return self.unfit(request) };
+        let complete_bytes = partial.complete_bytes;
+        let wanted = ContentRange { range: rest, complete_bytes };
+        let same = caching::may_combine(&partial.head.meta.validators, &head.meta.validators);
+        if !same || head.part != Some(wanted) {
+            return self.unfit(request);
+        }
+        // A body that is complete gives its connection back, and with it the address.
+        let upstream = answer.body.address();
+        let mut first = Vec::new();
+        if let Err(fault) =
+            answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data))
+        {
+            return self.failed(request, fault);
+        }
+        worker.io.counters.misses.add(1);
+        let own_lines = request.cookie_lines(&answer);
+        let (got, began) = (Wire(answer.head.head().fields), self.lead.began());
+        let (mut whole, _) = request.updated(&partial.head, &got, instants(&answer), began);
+        whole.announced_length = Some(complete_bytes);
+        let head = Arc::new(whole);
+        let into = Into::Rest {
+            before: partial.pieces(0, rest.first),
+            gap_bytes: rest.bytes(),
+            after: partial.pieces(rest.last + 1, complete_bytes),
+        };
+        let kept = Kept::of(request, &answer);
+        let cache_status = self.status(Outcome::Miss, 206);
+        let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
+        let place = Place::known(self.ask.uri, self.ask.key);
+        let filling = Filling { place, head: Arc::clone(&head), into, kept };
+        let reader = filling.start(worker, self.lead, answer.body, first);
+        let streaming = Streaming { reader, head, provenance, refreshes: None };
+        Ok(Step::Stream(Box::new(streaming)))
+    }
 }
 
 /// The stored response that a 304 with these validators confirms.
@@ -244,234 +301,164 @@ fn meant(ask: &Ask, update: &Validators) -> Option<Held> {
     Some(Held::Whole(Arc::clone(&ask.offered[at])))
 }
 
-/// The head of a stored response after an update by these fields, and whether the response may stay
-/// in the store with it.
-pub(super) fn updated(
-    forwarding: &Forwarding<'_>,
-    head: &Head,
-    by: &Wire<'_>,
-    instants: Instants,
-    began: Generation,
-) -> (Head, Result<(), NotStored>) {
-    let fetched = Fetched {
-        fields: Wire(forwarding.head.fields),
-        exchange: instants,
-        began,
-        tags: forwarding.tags(),
-    };
-    let policy = forwarding.policy_for(head.status, head.content_type());
-    let (updated, verdict) = head.updated(by, &fetched, &policy);
-    match head.source() {
-        Some(source) => (forwarding.still_with_forms(updated, source), verdict),
-        None => (updated, verdict),
-    }
-}
-
-/// Stores a response: at once if all of it has come, otherwise by a task that fills it while
-/// everyone who wants it streams along.
-pub(super) fn store<'d>(
-    forwarding: &Forwarding<'d>,
-    ask: Ask,
-    lead: Lead,
-    mut answer: Answer,
-    (head, own_lines): Prepared,
-) -> Next<'d> {
-    let worker = forwarding.worker;
-    worker.io.counters.misses.add(1);
-    let replaces = matches!(ask.held, Some(Held::Whole(_)));
-    let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
-    let status = answer.head.head().status;
-    let cache_status = CacheStatus::forwarded(outcome, ask.why, Some(status));
-    let provenance = Provenance {
-        own_lines,
-        ..Provenance::fetched(stored_status(cache_status, &lead), answer.body.address())
-    };
-    let head = Arc::new(head);
-    let request = Wire(forwarding.head.fields);
-    // The response may vary by other fields than the last one did.
-    let place = worker.cache.place(ask.uri, &head, &request, forwarding.key_parts());
-    let place = place.instead_of(ask.key);
-    worker.cache.announce(lead.watch(), &place);
-    let mut first = Vec::new();
-    match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
-        Ok(true) if head.part.is_none() => {
-            let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
-            let stored = Arc::new(Stored::new(head, pieces));
-            worker.cache.insert(lead.watch(), &place, Entry::Response(Arc::clone(&stored)));
-            lead.settle(Settled::Stored(Arc::clone(&stored)));
-            Ok(Step::Serve(forwarding.to, Serving { held: Held::Whole(stored), provenance }))
+impl Request {
+    /// The head of a stored response after an update by these fields, and whether the response may
+    /// stay in the store with it.
+    pub(super) fn updated(
+        &self,
+        head: &Head,
+        by: &Wire<'_>,
+        instants: Instants,
+        began: Generation,
+    ) -> (Head, Result<(), NotStored>) {
+        let fetched =
+            Fetched { fields: self.wire(), exchange: instants, began, tags: self.shows_tags() };
+        let policy = self.policy_for(head.status, head.content_type());
+        let (updated, verdict) = head.updated(by, &fetched, &policy);
+        match head.source() {
+            Some(source) => (self.still_with_forms(updated, source), verdict),
+            None => (updated, verdict),
         }
-        Ok(_) => {
-            let into = head.part.map_or(Into::Whole, Into::Part);
-            let kept = Kept::of(forwarding, &answer);
-            if head.part.is_none() {
-                worker.cache.open(&lead, &place);
+    }
+
+    /// Whether a response is newer than the stored response whose place it would take, and whose
+    /// fetch overlaps with its own. If nothing is there, what was stored meanwhile may have gone
+    /// already.
+    fn is_newest(&self, uri: Key, head: &Head) -> bool {
+        let (cache, now_ms) = (&self.worker.cache, time::wall_ms());
+        let place = cache.place(uri, head, &self.wire(), self.key_parts());
+        let there = cache.store.peek(&place.key);
+        there.as_ref().and_then(Entry::meta).is_some_and(|meta| {
+            let [stored, new] = [meta, &head.meta].map(|of| Edition::of(of, true, now_ms));
+            may_replace(&stored, &new, Fetches::Overlap).is_ok()
+        })
+    }
+
+    /// Recognises the usual answers that may not be stored by one look. Other answers take the long
+    /// way. A field for this cache alone may say otherwise.
+    fn is_usually_unstorable(&self, head: &ResponseHead<'_>) -> bool {
+        let is_usual = matches!(
+            head.fields.get(Name::CacheControl).unwrap_or_default(),
+            b"no-store"
+                | b"private"
+                | b"private, no-store"
+                | b"no-cache, no-store, must-revalidate"
+                | b"no-store, no-cache, must-revalidate"
+        );
+        let targeted = self.policy().targeted_fields;
+        is_usual && !targeted.iter().any(|name| Wire(head.fields).has(name))
+    }
+
+    /// The head to store and the lines that only the first client gets, or the rule that forbids
+    /// it.
+    fn storable(
+        &self,
+        ask: &Ask,
+        answer: &Answer,
+        began: Generation,
+    ) -> Result<Prepared, NotStored> {
+        let head = answer.head.head();
+        let (asked, got) = (self.wire(), Wire(head.fields));
+        let response = Response { status: head.status, fields: &got };
+        let content_type = head.fields.get(Name::ContentType).unwrap_or_default();
+        let policy = &self.policy_for(head.status, content_type);
+        let instants = instants(answer);
+        match (ask.what, head.status) {
+            (What::Whole, 206) => return Err(NotStored::Incomplete),
+            (What::Whole, _) | (_, 200 | 206) => {}
+            _ if planted::is(planted::Bug::RangeErrorStored) => {}
+            _ => return Err(NotStored::DrawnByRange),
+        }
+        let storable = match ask.what {
+            // The range is ours: the client asks for the whole.
+            What::Rest(_) if head.status == 206 => {
+                let request = caching::Request { method: b"GET", fields: &OurRange(asked) };
+                caching::may_store(&request, &response, instants, policy)?
             }
-            let filling = Filling { place, head: Arc::clone(&head), into, kept };
-            let reader = filling.start(worker, lead, answer.body, first);
-            let refreshes = forwarding.may_substitute(&ask).then(|| Box::new(ask));
-            let streaming = Streaming { reader, head, provenance, refreshes };
-            Ok(Step::Stream(forwarding.to, Box::new(streaming)))
+            _ => {
+                let request = caching::Request { method: b"GET", fields: &asked };
+                caching::may_store(&request, &response, instants, policy)?
+            }
+        };
+        if head.fields.has(Name::Vary) && self.varies_by_client(&head.fields) {
+            return Err(NotStored::VaryStar);
         }
-        Err(fault) => failed(forwarding, lead, fault),
+        self.prepare(answer, storable, began)
     }
-}
 
-/// The rest of a response of which parts are stored (RFC 9111, 3.4): it streams with them as one.
-fn complete<'d>(
-    forwarding: &Forwarding<'d>,
-    ask: Ask,
-    lead: Lead,
-    mut answer: Answer,
-    (head, rest): (&Head, ByteRange),
-) -> Next<'d> {
-    let worker = forwarding.worker;
-    let Some(Held::Part(partial)) = &ask.held else { return unfit(forwarding, ask, lead) };
-    let complete_bytes = partial.complete_bytes;
-    let wanted = ContentRange { range: rest, complete_bytes };
-    let same = caching::may_combine(&partial.head.meta.validators, &head.meta.validators);
-    if !same || head.part != Some(wanted) {
-        return unfit(forwarding, ask, lead);
+    /// The stored form of a head, and the lines that only the first client gets.
+    pub(super) fn prepare(
+        &self,
+        answer: &Answer,
+        storable: Storable,
+        began: Generation,
+    ) -> Result<Prepared, NotStored> {
+        let head = answer.head.head();
+        let length = answer.body.length().bytes();
+        let part = storable.part;
+        if length.is_some_and(|length| length > self.worker.cache.object_bytes_max()) {
+            return Err(NotStored::TooLarge);
+        }
+        if part.is_some_and(|part| length.is_some_and(|length| length != part.range.bytes())) {
+            return Err(NotStored::Incomplete);
+        }
+        let varies = varies_of(&storable.vary, &self.wire());
+        let mut resource = Resource::new(self.to().uri(), Wire(head.fields).fields(), began);
+        if self.lacks_tags(&head) {
+            resource = resource.with_unknown_tags();
+        }
+        let tags = self.shows_tags();
+        let mut own_lines = Vec::new();
+        let mut kept = Vec::with_capacity(head.fields.len());
+        for field in head.fields.end_to_end() {
+            let of_part = part.is_some() && is(field.name(), "content-range");
+            if of_part || (!tags && is_tag_field(field.name())) {
+                continue;
+            }
+            if storable.keeps(field.name()) {
+                kept.push((field.name(), field.value()));
+            } else if storable.withheld().iter().any(|name| is(field.name(), name)) {
+                http1::write::parsed_field(&mut own_lines, field);
+            }
+        }
+        // A part is stored under the head that the whole would have.
+        let status = if part.is_some() { 200 } else { head.status };
+        let mut via = Vec::with_capacity(64);
+        self.snapshot.via.append_to_response(&mut via, head.version);
+        let (kept, meta) = (kept.into_iter(), storable.meta);
+        let mut prepared = Head::new(status, &via, kept, meta, resource);
+        (prepared.varies, prepared.announced_length) = (varies, length);
+        let prepared = match part {
+            Some(part) => prepared.of_part(part),
+            None => prepared,
+        };
+        Ok((self.with_forms(prepared, length), own_lines))
     }
-    // A body that is complete gives its connection back, and with it the address.
-    let upstream = answer.body.address();
-    let mut first = Vec::new();
-    if let Err(fault) =
-        answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data))
-    {
-        return failed(forwarding, lead, fault);
-    }
-    worker.io.counters.misses.add(1);
-    let own_lines = cookie_lines(forwarding, &answer);
-    let got = Wire(answer.head.head().fields);
-    let (mut whole, _) = updated(forwarding, &partial.head, &got, instants(&answer), lead.began());
-    whole.announced_length = Some(complete_bytes);
-    let head = Arc::new(whole);
-    let into = Into::Rest {
-        before: partial.pieces(0, rest.first),
-        gap_bytes: rest.bytes(),
-        after: partial.pieces(rest.last + 1, complete_bytes),
-    };
-    let kept = Kept::of(forwarding, &answer);
-    let cache_status = CacheStatus::forwarded(Outcome::Miss, ask.why, Some(206));
-    let cache_status = stored_status(cache_status, &lead);
-    let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
-    let place = Place::known(ask.uri, ask.key);
-    let filling = Filling { place, head: Arc::clone(&head), into, kept };
-    let reader = filling.start(worker, lead, answer.body, first);
-    let streaming = Streaming { reader, head, provenance, refreshes: None };
-    Ok(Step::Stream(forwarding.to, Box::new(streaming)))
-}
 
-/// The head to store and the lines that only the first client gets, or the rule that forbids it.
-fn storable(
-    forwarding: &Forwarding<'_>,
-    ask: &Ask,
-    answer: &Answer,
-    began: Generation,
-) -> Result<Prepared, NotStored> {
-    let head = answer.head.head();
-    let (asked, got) = (Wire(forwarding.head.fields), Wire(head.fields));
-    let response = Response { status: head.status, fields: &got };
-    let content_type = head.fields.get(Name::ContentType).unwrap_or_default();
-    let policy = &forwarding.policy_for(head.status, content_type);
-    let instants = instants(answer);
-    match (ask.what, head.status) {
-        (What::Whole, 206) => return Err(NotStored::Incomplete),
-        (What::Whole, _) | (_, 200 | 206) => {}
-        _ if planted::is(planted::Bug::RangeErrorStored) => {}
-        _ => return Err(NotStored::DrawnByRange),
+    /// Whether a peer may have left out the tags. Reverse listeners do not show tags to clients, and
+    /// to a peer we are a client. A member of the cluster shows them as this member does.
+    fn lacks_tags(&self, head: &ResponseHead<'_>) -> bool {
+        let is_of_peer =
+            matches!(self.to().hierarchy(), Hierarchy::SiblingHit | Hierarchy::ParentHit);
+        let is_hidden = match self.to().is_from_member() {
+            true => !self.shows_tags(),
+            false => is_of_peer && self.role() == Role::Reverse,
+        };
+        is_hidden && !head.fields.iter().any(|(name, _)| is_tag_field(name))
     }
-    let storable = match ask.what {
-        // The range is ours: the client asks for the whole.
-        What::Rest(_) if head.status == 206 => {
-            let request = caching::Request { method: b"GET", fields: &OurRange(asked) };
-            caching::may_store(&request, &response, instants, policy)?
-        }
-        _ => {
-            let request = caching::Request { method: b"GET", fields: &asked };
-            caching::may_store(&request, &response, instants, policy)?
-        }
-    };
-    if head.fields.has(Name::Vary) && forwarding.varies_by_client(&head.fields) {
-        return Err(NotStored::VaryStar);
-    }
-    prepare(forwarding, answer, storable, began)
-}
 
-/// The stored form of a head, and the lines that only the first client gets.
-pub(super) fn prepare(
-    forwarding: &Forwarding<'_>,
-    answer: &Answer,
-    storable: Storable,
-    began: Generation,
-) -> Result<Prepared, NotStored> {
-    let head = answer.head.head();
-    let length = answer.body.length().bytes();
-    let part = storable.part;
-    if length.is_some_and(|length| length > forwarding.worker.cache.object_bytes_max()) {
-        return Err(NotStored::TooLarge);
-    }
-    if part.is_some_and(|part| length.is_some_and(|length| length != part.range.bytes())) {
-        return Err(NotStored::Incomplete);
-    }
-    let varies = varies_of(&storable.vary, &Wire(forwarding.head.fields));
-    let mut resource = Resource::new(forwarding.to.uri(), Wire(head.fields).fields(), began);
-    if lacks_tags(forwarding, &head) {
-        resource = resource.with_unknown_tags();
-    }
-    let tags = forwarding.tags();
-    let mut own_lines = Vec::new();
-    let mut kept = Vec::with_capacity(head.fields.len());
-    for field in head.fields.end_to_end() {
-        let of_part = part.is_some() && is(field.name(), "content-range");
-        if of_part || (!tags && is_tag_field(field.name())) {
-            continue;
+    /// The lines of an answer that set cookies, for the client whose request drew it, if no other
+    /// client gets them.
+    pub(super) fn cookie_lines(&self, answer: &Answer) -> Vec<u8> {
+        let mut lines = Vec::new();
+        let fields = answer.head.head().fields;
+        if fields.get(Name::SetCookie).is_some() && self.policy_for_cookies().withholds_cookies() {
+            for field in fields.end_to_end().filter(|field| is_cookie_field(field.name())) {
+                http1::write::parsed_field(&mut lines, field);
+            }
         }
-        if storable.keeps(field.name()) {
-            kept.push((field.name(), field.value()));
-        } else if storable.withheld().iter().any(|name| is(field.name(), name)) {
-            http1::write::parsed_field(&mut own_lines, field);
-        }
+        lines
     }
-    // A part is stored under the head that the whole would have.
-    let status = if part.is_some() { 200 } else { head.status };
-    let mut via = Vec::with_capacity(64);
-    forwarding.snapshot.via.append_to_response(&mut via, head.version);
-    let (kept, meta) = (kept.into_iter(), storable.meta);
-    let mut prepared = Head::new(status, &via, kept, meta, resource);
-    (prepared.varies, prepared.announced_length) = (varies, length);
-    let prepared = match part {
-        Some(part) => prepared.of_part(part),
-        None => prepared,
-    };
-    Ok((forwarding.with_forms(prepared, length), own_lines))
-}
-
-/// Whether a peer may have left out the tags: reverse listeners do not show them to clients, and we
-/// are one to a peer. A member of the cluster shows them as this one does.
-fn lacks_tags(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
-    let is_of_peer =
-        matches!(forwarding.to.hierarchy(), Hierarchy::SiblingHit | Hierarchy::ParentHit);
-    let is_hidden = match forwarding.to.is_from_member() {
-        true => !forwarding.tags(),
-        false => is_of_peer && forwarding.role == Role::Reverse,
-    };
-    is_hidden && !head.fields.iter().any(|(name, _)| is_tag_field(name))
-}
-
-/// The lines of an answer that set cookies, for the client whose request drew it, if no other
-/// client gets them.
-pub(super) fn cookie_lines(forwarding: &Forwarding<'_>, answer: &Answer) -> Vec<u8> {
-    let mut lines = Vec::new();
-    let fields = answer.head.head().fields;
-    if fields.get(Name::SetCookie).is_some() && forwarding.policy_for_cookies().withholds_cookies()
-    {
-        for field in fields.end_to_end().filter(|field| is_cookie_field(field.name())) {
-            http1::write::parsed_field(&mut lines, field);
-        }
-    }
-    lines
 }
 
 /// When the answer was asked for and when it came.

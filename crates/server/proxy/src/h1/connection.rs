@@ -29,7 +29,7 @@ use std::task::{Context, Poll};
 
 use cache::Look;
 use cache::stored::{Stored, Use};
-use core_io::spares::Reused;
+use core_io::spares::SharedHead;
 use core_io::{Buffers, CoreIo, panics};
 use http1::{Method, OwnedRequest, RequestHead, write};
 use outcome::{BrokenBy, Refusal};
@@ -51,7 +51,8 @@ use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::{LoggedHit, Origin, count_hit};
 use exchange::quota::admits_hit;
-use exchange::routing::RequestContext;
+use exchange::request::Request;
+use exchange::routing::ClientConnection;
 use exchange::step::Ending;
 
 /// Serves requests until one side ends. Returns the bytes read so far if the client speaks HTTP/2.
@@ -146,7 +147,7 @@ async fn refuse_late_head(
 /// A request that the turn could not answer.
 #[derive(Debug)]
 struct Incoming {
-    head: Reused<Box<OwnedRequest>>,
+    head: SharedHead,
     /// The bytes that were read after the head.
     rest: Vec<u8>,
     /// Answers to earlier requests that the client has not read yet.
@@ -156,12 +157,12 @@ struct Incoming {
 /// Serves one request. Returns the bytes of the next, or `None` when the connection is to close.
 async fn exchange(
     worker: &Rc<Worker>,
-    listener: &ListenerContext,
+    listener: &Rc<ListenerContext>,
     accepted: &Accepted,
     incoming: Incoming,
 ) -> Option<Vec<u8>> {
-    let Incoming { head, rest, unsent } = incoming;
-    let (io, stream, head) = (&worker.io, &accepted.stream, head.head());
+    let Incoming { head: shared, rest, unsent } = incoming;
+    let (io, stream, head) = (&worker.io, &accepted.stream, shared.head());
     let _busy = io.counters.connections_busy.while_here();
     let mut client = ClientStream::new(io, stream);
     client.send_bytes(&unsent).await.ok()?;
@@ -170,20 +171,17 @@ async fn exchange(
     let rest_bytes = rest.len() as u64;
     let mut body = RequestBody::new(io, stream, &head, rest);
     client.note_next(body.length().bytes().is_some_and(|length| rest_bytes > length));
-    let context = RequestContext {
-        worker,
-        snapshot: worker.snapshot(),
-        listener,
-        peer: listener.client(accepted.peer, &head),
+    let connection = ClientConnection {
         original_destination: accepted.original_destination.as_deref().copied(),
         stream: Some(stream),
         tls: stream.tls(),
         is_early: false,
-        head: &head,
-        look: Look::Use,
     };
     let named = panics::Serving::head(&head);
-    let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
+    let client_address = listener.client(accepted.peer, &head);
+    let request = Request::new(worker, listener, client_address, shared.clone());
+    let exchange = Exchange::new(request, connection, &mut client, &body);
+    let ending = exchange.serve_request(&mut body).await;
     named.done();
     match ending {
         Ending::Complete(_) => {}
@@ -500,7 +498,7 @@ enum Answered {
     /// The head of the answer is in the output, and this body follows.
     Head { large: LargeHit, keep: bool },
     /// The request must wait.
-    Later(Reused<Box<OwnedRequest>>),
+    Later(SharedHead),
 }
 
 impl Turn<'_> {
@@ -639,7 +637,7 @@ impl Turn<'_> {
     }
 
     /// Hands over a request that must wait. Answers to earlier requests are sent first.
-    fn hand_over(&self, head: Reused<Box<OwnedRequest>>, rest: &[u8], output: &[u8]) -> AfterTurn {
+    fn hand_over(&self, head: SharedHead, rest: &[u8], output: &[u8]) -> AfterTurn {
         let unsent = match self.flush(output, None, Close::No) {
             AfterTurn::Finish(finish) => finish.unsent,
             AfterTurn::Close => return AfterTurn::Close,

@@ -29,11 +29,10 @@ use std::time::Duration;
 use cache::Look;
 use cache::stored::{Connection, Use};
 use core_io::limits::OUTPUT_BYTES_MAX;
+use core_io::spares::SharedHead;
 use core_io::{Buffers, CoreIo};
 use http1::write::{self, request_trailers};
-use http1::{
-    BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme, Version,
-};
+use http1::{BodyKind, Expectation, Method, Reject, RejectReason, RequestHead, Scheme, Version};
 use http2::{ErrorCode, Event, Reason, StreamId};
 use outcome::Refusal;
 use runtime::time::{self, Instant};
@@ -51,8 +50,9 @@ use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
 use exchange::quota::admits_hit;
-use exchange::routing::RequestContext;
-use exchange::websocket;
+use exchange::request::Request;
+use exchange::routing::ClientConnection;
+use exchange::upgrade;
 use exchange::{Slot, Worker};
 
 /// Bytes of frames that wait for the socket before nothing more is read.
@@ -155,7 +155,7 @@ pub(crate) async fn serve(
     let worker = Rc::clone(&slot.worker);
     let mut out = Vec::new();
     let mut limits = http2::Limits::DEFAULT;
-    limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
+    limits.extended_connect = upgrade::allows_websocket(&worker.snapshot().config.upgrades);
     let http2 = http2::Connection::server(&limits, &mut out);
     let state = State {
         http2,
@@ -549,7 +549,7 @@ impl Link {
     }
 
     /// Serves a request in a task.
-    fn exchange(self: &Rc<Link>, stream: StreamId, request: OwnedRequest, end_stream: bool) {
+    fn exchange(self: &Rc<Link>, stream: StreamId, mut shared: SharedHead, end_stream: bool) {
         let new = Stream { is_complete: end_stream, ..Stream::default() };
         {
             let mut state = self.state.borrow_mut();
@@ -565,26 +565,22 @@ impl Link {
         }
         let link = Rc::clone(self);
         let task = async move {
-            let mut head = request.head();
+            let head = shared.head();
             let is_awaited = head.expectation() != Expectation::None;
             let is_get = matches!(head.method, Method::Get | Method::Head);
             if is_get && head.body() == BodyKind::Chunked && !is_awaited && link.ends(stream).await
             {
-                head = head.without_content();
+                Rc::make_mut(&mut shared).end_without_content();
             }
-            let context = RequestContext {
-                worker: &link.worker,
-                snapshot: link.worker.snapshot(),
-                listener: &link.listener,
-                peer: link.accepted.peer,
-                original_destination: link.accepted.original_destination.as_deref().copied(),
-                stream: Some(&link.accepted.stream),
-                tls: link.accepted.stream.tls(),
+            let Accepted { stream: transport, peer, original_destination } = &link.accepted;
+            let connection = ClientConnection {
+                original_destination: original_destination.as_deref().copied(),
+                stream: Some(transport),
+                tls: transport.tls(),
                 is_early: false,
-                head: &head,
-                look: Look::Use,
             };
-            exchange(&link, stream, context).await;
+            let request = Request::new(&link.worker, &link.listener, *peer, shared.clone());
+            exchange(&link, stream, &shared.head(), request, connection).await;
             link.leave(stream);
         };
         runtime::spawn(task).detach();

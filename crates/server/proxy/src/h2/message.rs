@@ -6,7 +6,7 @@
 use http1::write;
 use http2::RequestHead;
 
-use exchange::websocket;
+use exchange::upgrade;
 
 /// Fields of a request that its new head does not take over: it has its own.
 const OWN: [&[u8]; 2] = [b"host", b"content-length"];
@@ -47,7 +47,7 @@ pub(crate) fn write_request(
         out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
         out.extend_from_slice(protocol);
         out.extend_from_slice(b"\r\nSec-WebSocket-Key: ");
-        out.extend_from_slice(websocket::key().as_bytes());
+        out.extend_from_slice(upgrade::websocket_key().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     match (head.content_length, end_stream) {

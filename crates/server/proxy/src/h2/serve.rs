@@ -2,18 +2,17 @@
 
 use std::rc::Rc;
 
+use core_io::spares::SharedHead;
 use core_io::{CoreIo, panics};
-use http1::{
-    Expectation, FieldList, FieldNames, Method, OwnedRequest, Reject, RequestHead, Version,
-};
+use http1::{Expectation, FieldList, FieldNames, Method, Reject, RequestHead, Version};
 use outcome::Refusal;
 
 use super::body::RequestBody;
 use super::client::{StreamClient, Streams};
 use crate::h1::{refusal_text, write_refusal};
 use exchange::Exchange;
-use exchange::request::body_length;
-use exchange::routing::RequestContext;
+use exchange::request::{Request, body_length};
+use exchange::routing::ClientConnection;
 use exchange::step::Ending;
 
 /// Parses a head that was written for HTTP/1, and answers it at once if that can be done. Returns
@@ -23,7 +22,7 @@ pub(crate) fn now_or_later(
     text: &[u8],
     version: Version,
     answer_at_once: impl FnOnce(&RequestHead<'_>) -> bool,
-) -> Result<Option<OwnedRequest>, Reject> {
+) -> Result<Option<SharedHead>, Reject> {
     let named = panics::Serving::received(text);
     let limits = io.limits();
     let limits = limits.http_with(names);
@@ -32,7 +31,7 @@ pub(crate) fn now_or_later(
             let head = head.over(version);
             match answer_at_once(&head) {
                 true => Ok(None),
-                false => Ok(Some(head.detach())),
+                false => Ok(Some(io.incoming(&head))),
             }
         }
         Ok(None) => unreachable!("the head was written whole"),
@@ -43,13 +42,19 @@ pub(crate) fn now_or_later(
 }
 
 /// Serves a request by an exchange, up to the end of its stream.
-pub(crate) async fn exchange<S: Streams>(link: &Rc<S>, stream: S::Id, context: RequestContext<'_>) {
-    let head = context.head;
+pub(crate) async fn exchange<S: Streams>(
+    link: &Rc<S>,
+    stream: S::Id,
+    head: &RequestHead<'_>,
+    request: Request,
+    connection: ClientConnection<'_>,
+) {
     let is_awaited = head.expectation() != Expectation::None;
     let mut body = RequestBody::new(Rc::clone(link), stream, body_length(head), is_awaited);
     let mut client = StreamClient::new(Rc::clone(link), stream, head.method == Method::Head);
     let named = panics::Serving::head(head);
-    let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
+    let exchange = Exchange::new(request, connection, &mut client, &body);
+    let ending = exchange.serve_request(&mut body).await;
     named.done();
     match ending {
         Ending::Complete(_) => {

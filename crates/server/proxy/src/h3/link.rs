@@ -29,8 +29,9 @@ use bytes::Bytes;
 use cache::Look;
 use cache::stored::{Connection as Keeping, Use};
 use core_io::held::HeldBytes;
+use core_io::spares::SharedHead;
 use http1::write::request_trailers;
-use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
+use http1::{Method, RequestHead, Scheme, Version};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, UniStream, write};
 use outcome::Refusal;
@@ -58,8 +59,9 @@ use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
 use exchange::quota::{Counted, admits_hit};
-use exchange::routing::RequestContext;
-use exchange::websocket;
+use exchange::request::Request;
+use exchange::routing::ClientConnection;
+use exchange::upgrade;
 
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {
@@ -139,7 +141,7 @@ impl Link {
         let peer = canonical(quinn.remote_address());
         let worker = Rc::clone(&endpoint.worker);
         let mut limits = Limits::DEFAULT;
-        limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
+        limits.extended_connect = upgrade::allows_websocket(&worker.snapshot().config.upgrades);
         let state = State {
             quinn,
             http3: http3::Connection::server(&limits),
@@ -670,24 +672,15 @@ impl Link {
     }
 
     /// Serves a request in a task.
-    fn exchange(self: &Rc<Link>, id: StreamId, request: OwnedRequest) {
+    fn exchange(self: &Rc<Link>, id: StreamId, shared: SharedHead) {
         self.state.borrow_mut().tasks += 1;
         let (link, is_early) = (Rc::clone(self), self.is_early());
         let task = async move {
             let _busy = link.worker.io.counters.connections_busy.while_here();
-            let context = RequestContext {
-                worker: &link.worker,
-                snapshot: link.worker.snapshot(),
-                listener: &link.listener,
-                peer: link.peer,
-                original_destination: None,
-                stream: None,
-                tls: link.facts(),
-                is_early,
-                head: &request.head(),
-                look: Look::Use,
-            };
-            exchange(&link, id, context).await;
+            let connection =
+                ClientConnection { tls: link.facts(), is_early, ..ClientConnection::default() };
+            let request = Request::new(&link.worker, &link.listener, link.peer, shared.clone());
+            exchange(&link, id, &shared.head(), request, connection).await;
             link.leave(id);
         };
         runtime::spawn(task).detach();
