@@ -15,7 +15,7 @@ help:
 	@echo "make nightly run the tests that take too long for make test (an hour)"
 	@echo "make bench   measure what a request costs, beside other servers; ten minutes of trouble"
 	@echo "make studies run every experiment of the papers, on one page (half an hour)"
-	@echo "make lint    check format, lints and style only"
+	@echo "make lint    check format, lints, style and dependencies only"
 	@echo "make setup   install what the tests need"
 
 demo:
@@ -26,7 +26,7 @@ demo:
 
 build:
 	@./setup.sh build
-	cargo build --release --locked -p plimsoll
+	cargo build --release --locked -p plimsoll -p interpose -p studies
 
 # One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
 # seeds for one minute. A failure there prints its seed and the command to repeat it. The last
@@ -49,6 +49,8 @@ lint:
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo xtask tidy
+	cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
+	cargo deny --offline check licenses bans sources
 
 bench:
 	@./setup.sh bench

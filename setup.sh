@@ -37,7 +37,7 @@ test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and cli
 test  promtool   prometheus       prometheus reads the metrics and their rules (about 100 MB)
 test  squid      squid            squid     a live server to record
 test  valgrind   valgrind         -         counts instructions, for the tests and the benchmark
-test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
+test  strace     strace           -         counts reads, for the tests
 test  python3    python3          -         for the tests: clients, and calls of a library
 test  pip3       python3-pip      -         a client of the proxy, for the tests
 test  /usr/share/doc/python3-venv python3-venv - the environments of aioquic and chdb, for the tests

@@ -79,7 +79,7 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let found = found.ok_or_else(|| {
         misuse(format!(
             "{LIBRARY} is neither next to this command nor in ../lib/plimsoll; to fix this: run \
-             cargo build --release -p interpose, or give --library FILE"
+             make build, or give --library FILE"
         ))
     })?;
     fs::canonicalize(&found).map_err(|error| misuse(format!("{}: {error}", found.display())))

@@ -103,7 +103,10 @@ fn run(verb: Verb) -> Result<(), Failure> {
         #[cfg(feature = "measure")]
         Verb::Load(flags) => load::load(&flags),
         #[cfg(feature = "measure")]
-        Verb::Record(flags) => record::record(&flags),
+        Verb::Record(flags) => match &flags.keep {
+            Some(directory) => keep::record(&flags, directory),
+            None => record::record(&flags),
+        },
         #[cfg(feature = "measure")]
         Verb::Top(flags) => top::top(&flags),
         #[cfg(feature = "measure")]

@@ -22,7 +22,7 @@ use trial::{Interval, Trial};
 use crate::absent::ship::{Ended as Shipped, Shipping};
 #[cfg(feature = "lab")]
 use crate::ship::{Ended as Shipped, Shipping};
-use crate::{cli, keep, progress};
+use crate::{cli, progress};
 
 /// The recording that the flags describe, into this trial.
 pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure> {
@@ -44,9 +44,6 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
 
 /// Records, with a progress line on a terminal, and ends with what the trial shows so far.
 pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
-    if let Some(directory) = &flags.keep {
-        return keep::record(flags, directory);
-    }
     let trial = match &flags.output {
         Some(path) => path.clone(),
         None => free_name(&flags.recording.observed),

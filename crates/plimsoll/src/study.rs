@@ -15,7 +15,7 @@ pub(crate) fn study(arguments: &[OsString]) -> Result<(), Failure> {
     let Some(program) = places.iter().find(|path| path.is_file()) else {
         return Err(misuse(format!(
             "{PROGRAM} is not installed: not found next to {}, nor in ../lib/plimsoll; to fix \
-             this: run make studies, or cargo build --release -p studies",
+             this: run make build",
             own.display()
         )));
     };

@@ -10,7 +10,6 @@ use config::{Action, FieldRule, Group, Host, Path, Query, Route};
 use outcome::Refusal;
 use policy::reading::Reading;
 use policy::routes::{Choice, Routes};
-use upstream::registry::Registry;
 
 /// Longer paths only take longer.
 const PATH_BYTES_MAX: usize = 40;
@@ -124,7 +123,7 @@ fn table() -> Routes {
     };
     let routes: Vec<Route> = rules().into_iter().map(route).collect();
     let groups = ["a", "b"].map(|name| Group::of(name, []));
-    Routes::new(&routes, &Registry::default().groups(&groups))
+    Routes::new(&routes, &groups)
 }
 
 /// Authorities and what they may be read as, the usual reading first.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
-use crate::tidy::{HOUSES, halves};
+use crate::tidy::houses::{HOUSES, halves};
 use crate::tree::listed_by_git;
 
 /// A half: its house.

@@ -2,7 +2,7 @@
 //!
 //! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
 //! - `cargo xtask halves` builds and tests each half of the product without the other.
-//! - `cargo xtask map` draws the pictures of ARCHITECTURE.md from the code.
+//! - `cargo xtask map` draws the pictures of ARCHITECTURE.md from the code, and counts its lines.
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask nightly` runs the tests that take too long for each run.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::tidy::{FLOORS, HOUSES, code_lines_in, crates_in};
+use crate::tidy::houses::{FLOORS, HOUSES, crates_in};
+use crate::tidy::size::code_lines_in;
 use crate::tree::Tree;
 
 pub(crate) const DOCUMENT: &str = "ARCHITECTURE.md";
@@ -86,10 +87,15 @@ const WAYS: &[Course] = &[
 pub(crate) fn run(root: &Path) -> ExitCode {
     let written = Tree::read(root).map_err(|error| error.to_string()).and_then(|tree| {
         let text = current(&tree)?;
-        std::fs::write(root.join(DOCUMENT), text).map_err(|error| error.to_string())
+        std::fs::write(root.join(DOCUMENT), text).map_err(|error| error.to_string())?;
+        let folders = HOUSES.concat().into_iter().flat_map(|house| crates_in(&tree, house));
+        Ok(folders.map(|folder| code_lines_in(&tree, folder)).sum::<usize>())
     });
     match written {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(lines) => {
+            println!("{lines} lines of code, without tests, comments and blank lines");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("map: {error}");
             ExitCode::FAILURE

@@ -5,12 +5,13 @@
 //! dependency is compiled once. The documentation is built the same way: rustdoc uses the libraries
 //! that were built for the tests.
 //!
-//! First come the end-to-end tests that measure something or replace a server under load: they fail
-//! if anything else runs, even at a lower priority. Their names begin with `alone_`. The other
-//! end-to-end tests and the studies spend most of their time waiting, and their assertions hold on
-//! a busy machine. So first the studies and then these tests run beside all other test programs,
-//! of which two run at a time: some of them wait, too, or use one thread. The documentation is
-//! built at the same time, and the simulation runs, at the lowest priority.
+//! Then three lanes run side by side, and the documentation and the simulation beside them, the
+//! latter at the lowest priority:
+//!
+//! - the end-to-end tests, three at a time, because most of their time they wait for other programs;
+//! - those of them that drive a load, whose names begin with `alone_`, one after another, and then
+//!   the studies;
+//! - all other test programs, one after another, the longest first.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
 //! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, the bugs
@@ -19,27 +20,29 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
-use std::{iter, slice, thread};
 
 /// Makes every warning an error, in the form that `cargo clippy` passes to its compiler.
 const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
 const LINTER: &str = "clippy-driver";
 /// The end-to-end tests of the server.
 const END_TO_END: &str = "plimsoll end_to_end";
-/// What the names of those begin with that run first, one after another.
+/// What the names of those begin with that drive a load, so that they run one after another.
 const ALONE: &str = "alone_";
 /// What the names of those begin with that [`nightly`] runs, one after another.
 const NIGHTLY: &str = "nightly_";
 /// How many of the others run at a time: most of their time they wait for other programs.
 const END_TO_END_THREADS: &str = "3";
+/// The other test program that takes long. It comes first in its lane, so that the lanes end at the
+/// same time.
+const TWIN: &str = "server twin";
 /// The end-to-end tests of the studies.
 const STUDIES: &str = "studies end_to_end";
 const SIMULATION_SECONDS: &str = "60";
 const NIGHTLY_SIMULATION_SECONDS: &str = "600";
 /// The test that runs random histories of the cache, and how many seeds [`nightly`] gives it.
-const HISTORIES: (&str, &str) = ("server twin", "histories");
+const HISTORIES: (&str, &str) = (TWIN, "histories");
 const HISTORIES_SEEDS: u64 = 100;
 /// Tests of `runtime` that Miri runs: those of its `unsafe` code, as far as Miri knows the system
 /// calls of the test.
@@ -103,25 +106,33 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let simulation = super::example_in(&messages, "simulate")?;
     let end_to_end = taken(&mut programs, END_TO_END)?;
     let studies = taken(&mut programs, STUDIES)?;
+    programs.sort_by_key(|program| program.name != TWIN);
     let mut totals = Totals::default();
-    totals.add(END_TO_END, end_to_end.run(&[ALONE, "--skip", NIGHTLY, "--test-threads=1"]));
-    report_time("tests that run alone", since);
-    let queue = Mutex::new(programs.iter());
-    let lane = || queued(&queue);
     thread::scope(|scope| {
         let together = ["--skip", ALONE, "--skip", NIGHTLY, "--test-threads", END_TO_END_THREADS];
-        // Not at the same time: the studies measure, too.
-        let waiting = scope.spawn(move || (studies.run(&EACH_RUN), end_to_end.run(&together)));
+        let alone = [ALONE, "--skip", NIGHTLY, "--test-threads=1"];
+        let end_to_end = &end_to_end;
+        let many = scope.spawn(move || {
+            let result = end_to_end.run(&together);
+            report_time("end-to-end tests, three at a time", since);
+            result
+        });
+        let loads = scope.spawn(move || {
+            let results = (end_to_end.run(&alone), studies.run(&EACH_RUN));
+            report_time("end-to-end tests with a load, and the studies", since);
+            results
+        });
         let simulated = scope.spawn(|| simulated(root, &simulation, SIMULATION_SECONDS));
         let documented = scope.spawn(|| documented(root));
-        let other = scope.spawn(lane);
-        let join = "the thread only waits for a process";
-        for (name, result) in lane().into_iter().chain(other.join().expect(join)) {
-            totals.add(name, result);
+        for program in &programs {
+            totals.add(&program.name, program.run(&EACH_RUN));
         }
-        let (studies, end_to_end) = waiting.join().expect(join);
+        report_time("all other test programs", since);
+        let join = "the thread only waits for a process";
+        totals.add(END_TO_END, many.join().expect(join));
+        let (alone, studies) = loads.join().expect(join);
+        totals.add(END_TO_END, alone);
         totals.add(STUDIES, studies);
-        totals.add(END_TO_END, end_to_end);
         totals.add_step("simulation of the disk store", simulated.join().expect(join));
         totals.add_step("documentation", documented.join().expect(join));
     });
@@ -183,12 +194,6 @@ fn under_miri(root: &Path, tests: &[&str]) -> Command {
 
 fn programs_in(messages: &str) -> Vec<Program> {
     messages.lines().filter_map(Program::of).collect()
-}
-
-/// Runs the programs that are left until there are none.
-fn queued<'p>(left: &Mutex<slice::Iter<'p, Program>>) -> Vec<(&'p str, io::Result<Output>)> {
-    let next = || left.lock().expect("nothing panics with it").next();
-    iter::from_fn(next).map(|program| (&*program.name, program.run(&EACH_RUN))).collect()
 }
 
 /// Takes the program of that name out of the list.

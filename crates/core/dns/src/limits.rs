@@ -48,7 +48,14 @@ pub const NETWORK_PREFIX: (u32, u32) = (24, 56);
 
 const _: () = assert!(TTL_MIN.as_nanos() < TTL_NONE_MAX.as_nanos());
 const _: () = assert!(TTL_NONE_MAX.as_nanos() < TTL_MAX.as_nanos());
-const _: () = assert!(LABEL_BYTES_MAX < NAME_BYTES_MAX);
+const _: () =
+    assert!(LABEL_BYTES_MAX < NAME_BYTES_MAX && LABEL_BYTES_MAX < 64 && NAME_BYTES_MAX < 255);
+const _: () = assert!(SERVERS_MAX > 0 && ATTEMPTS > 0 && SEARCH_MAX > 0 && ADDRESSES_MAX > 0);
+const _: () = assert!(TTL_MIN.as_nanos() <= FAILURE_KEPT.as_nanos());
+const _: () = assert!(SYSTEM_KEPT.as_nanos() <= TTL_NONE_MAX.as_nanos());
+// RFC 1035, 2.3.4.
+const _: () = assert!(REPLY_BYTES_MAX >= 512);
+const _: () = assert!(NETWORK_PREFIX.0 <= 32 && NETWORK_PREFIX.1 <= 128);
 // A look-up always finds room for its name: no other one is as large, and names in flight are few.
 const ENTRY_BYTES_MAX: usize = ENTRY_BYTES + NAME_BYTES_MAX + 1 + ADDRESSES_MAX * 16;
 const _: () = assert!(2 * LOOKUPS_MAX * ENTRY_BYTES_MAX < CACHE_BYTES_MAX);

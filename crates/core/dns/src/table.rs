@@ -189,12 +189,15 @@ impl Table {
         if unanswered && still_good {
             return;
         }
+        assert!(self.bytes >= cost(name, known), "each name is counted");
+        debug_assert!(kept.refresh_at <= kept.until, "an answer is refreshed while it is valid");
         self.bytes -= cost(name, known);
         known.answer = Some(kept);
         self.bytes += cost(name, known);
         if self.bytes > CACHE_BYTES_MAX {
             self.make_room(now);
         }
+        debug_assert!(self.bytes <= CACHE_BYTES_MAX, "the cache is bounded");
     }
 
     /// Ends a look-up, whether it has found anything or not; returns the tasks to wake.
@@ -206,6 +209,7 @@ impl Table {
         let Some(known) = self.names.get_mut(name) else { return Vec::new() };
         let asking = known.asking.take();
         if known.answer.is_none() {
+            assert!(self.bytes >= cost(name, known), "each name is counted");
             self.bytes -= cost(name, known);
             self.names.remove(name);
         }
@@ -239,12 +243,13 @@ impl Table {
         }
         let id = self.id();
         self.in_flight.extend(by.map(|network| (id, network, name.to_owned())));
-        debug_assert!(self.in_flight.len() <= LOOKUPS_MAX, "the oldest has made room");
+        assert!(self.in_flight.len() <= LOOKUPS_MAX, "the oldest has made room");
+        debug_assert!(self.in_flight.iter().is_sorted_by_key(|(id, ..)| *id), "the oldest first");
         if !self.names.contains_key(name) {
             self.bytes += ENTRY_BYTES + name.len();
         }
         let known = self.names.entry_ref(name).or_default();
-        debug_assert!(known.asking.is_none(), "a name has one look-up at a time");
+        assert!(known.asking.is_none(), "a name has one look-up at a time");
         let waiting = HashMap::new();
         known.asking = Some(Asking { id, by, waiting, task: None, is_refresh });
         Some(id)
@@ -279,6 +284,10 @@ impl Table {
             self.names.retain(|_, known| known.asking.is_some());
             self.bytes = bytes(&self.names);
         }
+        debug_assert!(
+            self.names.len() >= self.in_flight.len(),
+            "a look-up in flight keeps its name"
+        );
     }
 }
 

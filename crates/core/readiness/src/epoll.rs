@@ -54,6 +54,7 @@ impl Backend for Epoll {
 
     fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
         let known = self.table.known(fd)?;
+        debug_assert!(token.to_u64() != WAKE_DATA, "no token packs to this");
         let (bits, data) = (interest.poll_bits(), token.to_u64());
         match (known.is_empty(), interest.is_empty()) {
             (true, true) => return Ok(()),

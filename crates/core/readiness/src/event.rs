@@ -155,6 +155,12 @@ impl Ready {
         self.0 == 0
     }
 
+    /// Whether each rare bit has the directions that it implies.
+    pub(crate) fn is_sound(self) -> bool {
+        let of = |of: Ready, bit: u8| self.0 & bit == 0 || self.has(of);
+        of(Ready::READ_CLOSED, 4) && of(Ready::HANGUP, 8) && of(Ready::ERROR, 16)
+    }
+
     /// Whether a registration with this interest gets an event.
     pub const fn concerns(self, interest: Interest) -> bool {
         self.0 & interest.0 != 0
@@ -288,7 +294,7 @@ impl Events {
     /// The caller has checked that there is room.
     #[inline]
     pub(crate) fn push(&mut self, token: Token, ready: Ready) {
-        debug_assert!(self.has_room() && !ready.is_empty());
+        debug_assert!(self.has_room() && !ready.is_empty() && ready.is_sound());
         self.list.push(Event { token, ready });
     }
 }

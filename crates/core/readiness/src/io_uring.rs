@@ -50,6 +50,7 @@ const _: () = assert!(SUBMISSIONS.is_power_of_two() && COMPLETIONS >= 2 * SUBMIS
 /// User data of entries that belong to no registration; as descriptors they would be negative.
 const WAKE_DATA: u64 = u64::MAX;
 const CANCEL_DATA: u64 = u64::MAX - 1;
+const _: () = assert!((CANCEL_DATA as u32 as RawFd) < 0 && (WAKE_DATA as u32 as RawFd) < 0);
 
 /// See the module docs.
 pub(crate) struct IoUring {
@@ -250,6 +251,7 @@ impl Registration {
         ready: Ready,
         events: &mut Events,
     ) -> Option<RawFd> {
+        debug_assert!(self.state == State::Armed(sequence), "only the current arming counts");
         let ready = ready.narrowed_to(self.interest);
         if ready.is_empty() {
             self.multishot = true;
@@ -348,6 +350,7 @@ impl IoUring {
     fn requeue(&mut self, fd: RawFd) -> io::Result<()> {
         let registration = self.table.known(fd)?;
         if !registration.interest.is_empty() {
+            debug_assert!(registration.state.in_kernel().is_none(), "it is not armed");
             registration.state = State::Queued;
             self.queue.push(fd);
         }

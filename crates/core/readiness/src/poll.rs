@@ -59,6 +59,7 @@ impl Backend for Poll {
         self.table.insert(fd, self.list.len());
         self.list.push(Poll::entry(fd, interest));
         self.tokens.push(token);
+        debug_assert!(self.tokens.len() == self.list.len(), "each entry has a token");
         Ok(())
     }
 
@@ -71,6 +72,7 @@ impl Backend for Poll {
 
     fn remove(&mut self, fd: RawFd) -> io::Result<()> {
         let at = self.table.remove(fd)?;
+        assert!(at != WAKE_AT, "the wake eventfd stays");
         self.list.swap_remove(at);
         self.tokens.swap_remove(at);
         if let Some(moved) = self.list.get(at) {

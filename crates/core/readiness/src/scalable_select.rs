@@ -62,6 +62,7 @@ struct Line {
 }
 
 const _: () = assert!(size_of::<Line>() == 64, "the sets of a line share a cache line");
+const _: () = assert!(Line::WORDS as usize * size_of::<Word>() == size_of::<Line>());
 
 impl Line {
     /// How many words a check of a line reads.
@@ -184,6 +185,7 @@ impl ScalableSelect {
                 collected.woken = true;
                 continue;
             }
+            debug_assert!(self.table.get(fd).is_some(), "hints are of registered descriptors");
             let (at, bit) = position(fd);
             for (direction, found) in FOUND.into_iter().enumerate() {
                 if event.events & found != 0 {
@@ -203,6 +205,7 @@ impl ScalableSelect {
         for &Checked { line, members: checked } in &self.checked {
             let sets = &mut self.lines[line];
             for (direction, checked) in checked.into_iter().enumerate() {
+                debug_assert!(checked & !sets.selected[direction] == 0, "only SEL is checked");
                 sets.hints[direction] &= !checked;
                 sets.interested[direction] |= sets.selected[direction];
                 sets.ready[direction] &= !checked;
@@ -215,6 +218,7 @@ impl ScalableSelect {
                 self.probes.push(libc::pollfd { fd, events: asked, revents: 0 });
             }
         }
+        debug_assert!(self.probes.is_sorted_by_key(|probe| probe.fd), "ascending");
         if self.probes.is_empty() {
             return Ok(());
         }

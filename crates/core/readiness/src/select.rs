@@ -63,6 +63,10 @@ impl Select {
         } else if fd as usize + 1 == self.end {
             self.end = self.highest_end();
         }
+        debug_assert!(
+            self.end == 0 || self.is_watched(self.end as RawFd - 1),
+            "the highest member"
+        );
     }
 
     fn is_watched(&self, fd: RawFd) -> bool {
@@ -76,7 +80,9 @@ impl Select {
         let mut highest = words.map(|at| (at, self.read.word(at) | self.write.word(at)));
         let (at, word) =
             highest.find(|(_, word)| *word != 0).expect("the wake eventfd is a member");
-        (at + 1) * WORD_BITS - word.leading_zeros() as usize
+        let end = (at + 1) * WORD_BITS - word.leading_zeros() as usize;
+        debug_assert!(end > self.wake.fd() as usize, "the wake eventfd is a member");
+        end
     }
 
     fn call(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
@@ -146,6 +152,7 @@ impl Backend for Select {
         self.watched -= u64::from(self.is_watched(fd));
         self.watched += u64::from(!interest.is_empty());
         self.set_interest(fd, interest);
+        debug_assert!(self.is_watched(fd) != interest.is_empty());
         Ok(())
     }
 

@@ -77,6 +77,7 @@ impl Levels {
     pub fn set(&self, fd: RawFd, level: Ready) {
         let table = &mut *self.table.borrow_mut();
         let slot = table.slot(fd);
+        debug_assert!(level.is_sound());
         table.levels[slot as usize].ready = level;
         if level.is_empty() {
             table.raised.remove(&slot);

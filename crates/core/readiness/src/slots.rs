@@ -56,6 +56,7 @@ impl SlotBitmap {
         }
         let summary = self.full.get(self.first_open).copied().unwrap_or(0);
         let at = self.first_open * WORD + summary.trailing_ones() as usize;
+        debug_assert!(at <= self.taken.len(), "the bitmap is dense");
         if at == self.taken.len() {
             self.taken.push(0);
             if self.first_open == self.full.len() {
@@ -63,12 +64,16 @@ impl SlotBitmap {
             }
         }
         let bit = self.taken[at].trailing_ones();
+        debug_assert!(bit < u64::BITS, "a full word is in the summary");
         self.taken[at] |= 1 << bit;
         if self.taken[at] == u64::MAX {
             self.full[at / WORD] |= 1 << (at % WORD);
         }
         self.count += 1;
-        Some((at * WORD) as u32 + bit)
+        let slot = (at * WORD) as u32 + bit;
+        debug_assert!(self.count <= self.limit && slot < self.limit, "within its limit");
+        debug_assert!(self.is_consistent(at));
+        Some(slot)
     }
 
     /// Frees a slot. False if it was not taken.
@@ -81,7 +86,16 @@ impl SlotBitmap {
         self.full[at / WORD] &= !(1 << (at % WORD));
         self.first_open = self.first_open.min(at / WORD);
         self.count -= 1;
+        debug_assert!(self.is_consistent(at));
         true
+    }
+
+    /// What holds for each word of `taken`.
+    fn is_consistent(&self, at: usize) -> bool {
+        let is_full = self.full[at / WORD] >> (at % WORD) & 1 == 1;
+        is_full == (self.taken[at] == u64::MAX)
+            && self.full.len() == self.taken.len().div_ceil(WORD)
+            && self.first_open <= self.full.len()
     }
 
     /// Whether the slot is taken.
@@ -172,6 +186,7 @@ impl<T> SlotTable<T> {
             self.entries.push(Entry { generation: 0, value: None });
         }
         let entry = &mut self.entries[slot as usize];
+        debug_assert!(entry.value.is_none(), "a free slot has no value");
         let token = Token::new(slot, entry.generation);
         entry.value = Some(make(token));
         token
@@ -207,7 +222,8 @@ impl<T> SlotTable<T> {
         }
         let value = entry.value.take()?;
         entry.generation = entry.generation.wrapping_add(1);
-        self.slots.free(token.slot());
+        let was_taken = self.slots.free(token.slot());
+        assert!(was_taken, "a value has a slot that is taken");
         Some(value)
     }
 

@@ -37,6 +37,7 @@ impl<E> FdTable<E> {
     /// The caller has called `check_absent`, and the kernel has confirmed the number.
     pub(crate) fn insert(&mut self, fd: RawFd, entry: E) {
         let at = self.index(fd);
+        assert!(fd >= self.base, "check_absent comes before insert");
         if at >= self.entries.len() {
             self.entries.resize_with(at + 1, || None);
         }

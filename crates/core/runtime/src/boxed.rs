@@ -19,11 +19,17 @@ const SMALLEST_BYTES: usize = 256;
 /// Blocks of one size that a thread keeps.
 const KEPT_MAX: usize = 128;
 const ALIGN: usize = 16;
+const _: () = assert!(SMALLEST_BYTES << (CLASSES - 1) == 32 << 10);
+const _: () = assert!(SMALLEST_BYTES.is_multiple_of(ALIGN) && SMALLEST_BYTES.is_power_of_two());
 
 /// Puts a future on the heap. Inlined, so that the future is made in its block and is not copied.
 #[inline(always)]
 pub fn boxed<F: Future>(future: F) -> Boxed<F> {
-    const { assert!(layout_of::<F>().size() > 0, "a future of such an alignment has a size") };
+    const {
+        let (block, future) = (layout_of::<F>(), Layout::new::<F>());
+        assert!(block.size() > 0, "a future of such an alignment has a size");
+        assert!(block.size() >= future.size() && block.align() >= future.align());
+    };
     let layout = layout_of::<F>();
     let block = take(layout).unwrap_or_else(|| {
         // SAFETY: the layout has a size above zero.
@@ -31,6 +37,7 @@ pub fn boxed<F: Future>(future: F) -> Boxed<F> {
         NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
     });
     let block = block.cast::<F>();
+    debug_assert!(block.is_aligned(), "a block has the alignment of its class");
     // SAFETY: the block has the size and the alignment of `F`, and is not in use.
     unsafe { block.write(future) };
     Boxed { block, owns: PhantomData }
@@ -80,6 +87,7 @@ impl Drop for Block {
         let Block(block, layout) = *self;
         let is_kept = FREE.try_with(|free| {
             let free = &mut free.borrow_mut()[class_of(layout)?];
+            debug_assert!(layout_of_class(free.1) == layout, "a list has blocks of one layout");
             (free.0.len() < KEPT_MAX).then(|| free.0.push(block))
         });
         if is_kept.ok().flatten().is_none() {

@@ -40,6 +40,8 @@ const BUDGET_OPERATIONS: u32 = 128;
 /// Four times as much saved nothing measurable, and delayed a tenth of the small requests that ran
 /// beside large ones.
 const BYTES_PER_OPERATION: usize = 512;
+const _: () = assert!(BUDGET_OPERATIONS as usize * BYTES_PER_OPERATION == 64 << 10);
+const _: () = assert!(EVENTS_MAX > 0, "a wait delivers something");
 
 /// How to make a [`Runtime`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -173,6 +175,7 @@ impl Runtime {
             .wait(&mut self.events, timeout)
             .expect("the poller waits on descriptors that are registered and open");
         core.clock.refresh(&core.world);
+        debug_assert!(self.events.len() <= EVENTS_MAX, "a turn has a bounded number of events");
         core.counters.events.set(core.counters.events.get() + self.events.len() as u64);
         if self.events.is_empty() && timeout.is_none() {
             core.nothing_happened();
@@ -229,6 +232,7 @@ impl Core {
     /// task for the next turn and returns false: the task must return `Pending`.
     pub(crate) fn spend(&self, cx: &Context<'_>) -> bool {
         let left = self.budget.get();
+        debug_assert!(left <= BUDGET_OPERATIONS && !self.out_of_budget.get());
         if left == 0 {
             self.out_of_budget.set(true);
             cx.waker().wake_by_ref();
@@ -253,6 +257,7 @@ impl Core {
     }
 
     fn wake(&self, id: TaskId) {
+        debug_assert!(id.core() == self.id, "a wake goes to the core of its task");
         if id.slot() == MAIN_SLOT {
             self.main_woken.set(true);
         } else if self.tasks.borrow_mut().mark_queued(id) {
@@ -312,6 +317,7 @@ impl Core {
         if !self.remote.has_wakes() {
             return;
         }
+        debug_assert!(woken.is_empty(), "the wakes of the turn before were taken");
         self.remote.drain(woken);
         for id in woken.drain(..) {
             count(&self.counters.remote_wakes);

@@ -70,6 +70,7 @@ const FINISHED: u8 = 8;
 /// The system has reported a failure. It does so once, to the first operation, which may be a
 /// write; every later read sees an ordinary end.
 const FAILED: u8 = 16;
+const _: () = assert!(READ | WRITE | READ_CLOSED | FINISHED | FAILED == 31, "each has its bit");
 
 fn interest(bits: u8) -> Interest {
     match bits & (READ | WRITE) {
@@ -133,7 +134,10 @@ fn take_writer(
     slot: &mut IoSlot,
     token: Token,
 ) -> Option<Waker> {
-    if std::mem::take(&mut slot.has_writer) { writers.remove(&token.slot()) } else { None }
+    let writer =
+        if std::mem::take(&mut slot.has_writer) { writers.remove(&token.slot()) } else { None };
+    debug_assert!(!writers.contains_key(&token.slot()), "a slot without the flag has no writer");
+    writer
 }
 
 impl Core {
@@ -144,6 +148,8 @@ impl Core {
         let Some(slot) = io.slots.get_mut(event.token) else { return (None, None) };
         let found = bits_of(event.ready);
         slot.ready |= found;
+        debug_assert!(slot.armed & !(READ | WRITE) == 0, "only directions are watched");
+        debug_assert!(slot.has_writer == io.writers.contains_key(&event.token.slot()));
         let reader = if found & READ != 0 { slot.reader.take() } else { None };
         let writer =
             if found & WRITE != 0 { take_writer(&mut io.writers, slot, event.token) } else { None };
@@ -157,6 +163,7 @@ impl Core {
         if found & FINISHED != 0 {
             keep = 0;
         }
+        debug_assert!(keep & !slot.armed == 0, "an event masks interest and adds none");
         self.arm(&mut io.poller, slot, event.token, keep)
             .expect("the poller takes a change of a descriptor that it watches");
         (reader, writer)
@@ -170,6 +177,7 @@ impl Core {
         token: Token,
         bits: u8,
     ) -> io::Result<()> {
+        debug_assert!(bits & !(READ | WRITE) == 0, "only directions are watched");
         match (slot.armed, bits) {
             (before, after) if before == after => return Ok(()),
             (0, after) => {
@@ -393,6 +401,7 @@ impl Socket {
         let mut io = self.core.io.borrow_mut();
         let slot = io.slots.get_mut(self.token).expect("a socket has its slot until it is dropped");
         slot.ready = change(slot.ready);
+        debug_assert!(slot.ready & !(READ | WRITE | READ_CLOSED | FINISHED | FAILED) == 0);
     }
 }
 
@@ -401,6 +410,7 @@ impl Drop for Socket {
         let wakers = {
             let io = &mut *self.core.io.borrow_mut();
             let mut slot = io.slots.remove(self.token);
+            assert!(slot.is_some(), "a socket has its slot until it is dropped");
             if slot.as_ref().is_some_and(|slot| slot.armed != 0) {
                 count(&self.core.counters.removes);
                 io.poller.remove(self.fd).expect("the poller forgets a descriptor it watches");

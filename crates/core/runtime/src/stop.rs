@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use crate::sync::primitives::{AtomicBool, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -109,6 +111,7 @@ impl Future for Stopped {
         if this.shared.stopped.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
+        debug_assert!(this.place.is_none_or(|place| place <= waiting.next), "places only rise");
         let place = *this.place.get_or_insert_with(|| {
             waiting.next += 1;
             waiting.next

@@ -190,12 +190,14 @@ impl Tasks {
         }
         let index = self.free;
         let slot = &mut self.slots[index as usize];
+        assert!(slot.task.is_none(), "a free slot has no task");
         self.free = slot.next_free;
         slot.next_free = NIL;
         slot.state &= GENERATION_MASK;
         slot.task = Some(Rc::<TaskCell<F>>::clone(&task));
         self.len += 1;
         let id = TaskId::new(core, index, slot.state & GENERATION_MASK);
+        debug_assert!(self.len <= self.slots.len(), "each task has a slot");
         (id, JoinHandle { task, id })
     }
 
@@ -205,6 +207,7 @@ impl Tasks {
         if slot.state != id.generation() {
             return false; // of another generation, or queued already
         }
+        debug_assert!(slot.next_free == NIL, "a slot in use is not in the free list");
         slot.state |= QUEUED;
         true
     }
@@ -222,16 +225,22 @@ impl Tasks {
 
     /// Puts back an unfinished task.
     pub(crate) fn put_back(&mut self, id: TaskId, task: Rc<dyn Runnable>) {
-        self.slots[id.slot() as usize].task = Some(task);
+        let slot = &mut self.slots[id.slot() as usize];
+        debug_assert!(slot.state & GENERATION_MASK == id.generation(), "it is the task's slot");
+        let before = slot.task.replace(task);
+        assert!(before.is_none(), "a task is in one place");
     }
 
     /// Frees the slot of a task that has ended.
     pub(crate) fn free(&mut self, id: TaskId) {
         let slot = &mut self.slots[id.slot() as usize];
+        debug_assert!(slot.state & GENERATION_MASK == id.generation(), "it is the task's slot");
+        debug_assert!(slot.next_free == NIL, "a slot is freed once");
         slot.task = None;
         slot.state = (slot.state.wrapping_add(1)) & GENERATION_MASK;
         slot.next_free = self.free;
         self.free = id.slot();
+        assert!(self.len > 0, "a task ends once");
         self.len -= 1;
     }
 

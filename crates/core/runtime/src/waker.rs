@@ -33,6 +33,7 @@ pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 const _: () = assert!(usize::BITS == u64::BITS, "the packed number is the waker's pointer");
 const _: () = assert!(GENERATION_BITS <= u32::BITS && GENERATION_BITS >= 24);
+const _: () = assert!(CORE_BITS <= u16::BITS && SLOT_BITS < u32::BITS);
 
 /// Core, slot and generation in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +149,7 @@ pub(crate) fn enter_core(remote: &Arc<Remote>) -> Option<u16> {
     if free == cores.len() {
         cores.push(None);
     }
+    assert!(free < CORES_MAX && cores[free].is_none(), "a number names one core");
     cores[free] = Some(Arc::clone(remote));
     Some(free as u16)
 }
@@ -155,7 +157,8 @@ pub(crate) fn enter_core(remote: &Arc<Remote>) -> Option<u16> {
 /// Removes a core from the table; later wakes for it are dropped.
 pub(crate) fn leave_core(core: u16) {
     let mut cores = CORES.write().unwrap_or_else(PoisonError::into_inner);
-    cores[usize::from(core)] = None;
+    let before = cores[usize::from(core)].take();
+    assert!(before.is_some(), "a core leaves once");
 }
 
 fn wake_remotely(id: TaskId) {

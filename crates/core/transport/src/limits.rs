@@ -50,3 +50,7 @@ const _: () = assert!(
     TLS_HANDSHAKES_BYTES_MAX >= 256 * (TLS_HANDSHAKE_STATE_BYTES + TLS_HANDSHAKE_BYTES_MAX)
 );
 const _: () = assert!(TLS_OUTPUT_BYTES_MAX == 2 * TLS_RECORD_DATA_BYTES);
+const _: () = assert!(TLS_RECORD_DATA_BYTES < TLS_RECORD_BYTES_MAX);
+const _: () = assert!(2 * TLS_RECORD_BYTES_MAX <= TLS_INPUT_BYTES);
+const _: () = assert!(TLS_TICKET_BYTES_MAX <= TLS_HANDSHAKE_BYTES_MAX);
+const _: () = assert!(TLS_OUTPUT_BYTES_MAX <= TLS_BURST_BYTES_MAX && TLS_READS_MAX > 0);

@@ -20,6 +20,7 @@ const V1_BYTES_MAX: usize = 107;
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and protocol, length.
 const V2_FIXED_BYTES: usize = 16;
+const _: () = assert!(V1_BYTES_MAX <= PROXY_HEADER_BYTES_MAX && V2.len() + 4 == V2_FIXED_BYTES);
 
 /// The two ends of a connection, as seen by the proxy that accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +71,16 @@ impl fmt::Display for NoHeader {
 /// # Errors
 /// The bytes are not a header, whatever follows.
 pub fn parse_header(input: &[u8]) -> Result<Option<Header>, NoHeader> {
-    if begins(input, V2) {
-        v2(input)
+    let parsed = if begins(input, V2) {
+        v2(input)?
     } else if begins(input, V1) {
-        v1(input)
+        v1(input)?
     } else {
-        Err(NoHeader::Missing)
-    }
+        return Err(NoHeader::Missing);
+    };
+    let bytes = parsed.as_ref().map_or(0, |header| header.bytes);
+    assert!(bytes <= input.len() && bytes <= PROXY_HEADER_BYTES_MAX, "a header has arrived");
+    Ok(parsed)
 }
 
 /// Whether the input received so far begins with this.

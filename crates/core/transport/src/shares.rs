@@ -87,12 +87,15 @@ impl Table {
         if of_network > 0 {
             self.by_amount.remove(&(of_network, network));
         }
+        assert!(of_network >= before && self.held >= before, "what is given back was held");
         let of_network = of_network - before + after;
         if of_network > 0 {
             self.networks.insert(network, of_network);
             self.by_amount.insert((of_network, network));
         }
         self.held = self.held - before + after;
+        assert!(self.networks.len() == self.by_amount.len(), "each network once");
+        assert!(self.held >= of_network, "a network holds a part of the whole");
     }
 
     /// Takes everything from the oldest holder of the network that holds the most.
@@ -101,6 +104,7 @@ impl Table {
         let oldest = self.holders.range((network, 0)..=(network, u64::MAX)).next();
         let key = *oldest.expect("a network that holds something has a holder").0;
         let holder = self.holders.remove(&key).expect("it was just found");
+        assert!(holder.amount <= self.held && self.networks.len() <= self.holders.len() + 1);
         self.account(network, holder.amount, 0);
         holder.waker
     }
@@ -129,13 +133,13 @@ impl Share {
             table.next += 1;
         }
         let key = (self.network, number);
+        assert!(number < table.next, "a number names one holder");
         let holder = table.holders.entry(key).or_insert(Holder { amount: 0, waker: None });
         let before = std::mem::replace(&mut holder.amount, amount);
         table.account(self.network, before, amount);
         while table.held > self.shares.max {
             evicted.extend(table.evict_one());
         }
-        debug_assert!(table.networks.len() == table.by_amount.len(), "each network once");
         evicted.into_iter().for_each(Waker::wake);
     }
 

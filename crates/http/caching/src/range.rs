@@ -106,6 +106,7 @@ pub fn select_range<F: FieldSource + ?Sized>(
             if parts.len() > PARTS_MAX {
                 return Selection::Whole(WhyWhole::TooMany);
             }
+            debug_assert!(parts.iter().all(|part| part.last < complete_bytes), "bytes that exist");
             Selection::Parts(parts)
         }
     }
@@ -175,7 +176,11 @@ fn range_spec(spec: &[u8], complete_bytes: u64) -> Result<Option<ByteRange>, Why
     if last < first {
         return Err(WhyWhole::Invalid);
     }
-    Ok(end.filter(|&end| first <= end).map(|end| ByteRange { first, last: last.min(end) }))
+    let range = end.filter(|&end| first <= end).map(|end| ByteRange { first, last: last.min(end) });
+    debug_assert!(
+        range.is_none_or(|range| range.first <= range.last && range.last < complete_bytes)
+    );
+    Ok(range)
 }
 
 /// Digits only; a number that is too large becomes the largest, which no representation reaches.

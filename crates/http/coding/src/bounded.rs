@@ -18,6 +18,7 @@ impl Bounded {
     }
 
     pub(crate) fn finish(self) -> Result<Vec<u8>, Failed> {
+        assert!(self.out.len() as u64 <= self.bytes_max, "output ends at its bound");
         if self.overrun { Err(Failed::TooLong) } else { Ok(self.out) }
     }
 
@@ -31,6 +32,7 @@ impl Bounded {
         if total > before {
             // Twice as much, as vectors do, but never more than the caller has memory for.
             let after = before.saturating_mul(2).max(PIECE_BYTES).min(most).max(total);
+            assert!(total <= after && after <= most, "there is room, and no more than the bound");
             self.out.reserve_exact(after - self.out.len());
         }
         self.out.extend_from_slice(data);
@@ -78,6 +80,7 @@ impl<P: AsRef<[u8]>> BufRead for Input<'_, P> {
 
     fn consume(&mut self, bytes: usize) {
         self.at += bytes;
+        debug_assert!(self.at <= self.pieces.first().map_or(0, |first| first.as_ref().len()));
     }
 }
 

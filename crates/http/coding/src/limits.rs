@@ -18,3 +18,5 @@ pub const REMEMBERED_BYTES_MAX: usize = 64;
 
 const _: () = assert!(BROTLI_WINDOW_LOG <= 24 && ZSTD_WINDOW_LOG_MAX >= BROTLI_WINDOW_LOG);
 const _: () = assert!(PIECE_BYTES as u64 <= DECODED_FREE_BYTES);
+const _: () = assert!(DECODED_RATIO_MAX > 20, "text is not refused");
+const _: () = assert!(ZSTD_LEVEL_MAX > 0 && ZSTD_LEVEL_MAX <= 22 && REMEMBERED_BYTES_MAX > 0);

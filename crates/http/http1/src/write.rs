@@ -345,7 +345,7 @@ fn is_value(value: &[u8]) -> bool {
 }
 
 #[inline]
-fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");

@@ -50,6 +50,10 @@ impl Carp {
             .collect();
         // Members of equal weight keep the caller's order.
         members.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        debug_assert!(
+            members.is_sorted_by(|(_, a), (_, b)| a <= b),
+            "in ascending order of weight"
+        );
         let sum: f64 = members.iter().map(|(_, weight)| weight).sum();
         let (mut product, mut last_multiplier, mut last_share) = (1.0, 0.0_f64, 0.0);
         let mut left = members.len() as f64;
@@ -57,6 +61,7 @@ impl Carp {
             let share = *weight / sum;
             let power = left * (share - last_share) / product + last_multiplier.powf(left);
             member.multiplier = power.powf(1.0 / left);
+            debug_assert!(member.multiplier.is_finite() && member.multiplier > 0.0);
             product *= member.multiplier;
             (last_multiplier, last_share) = (member.multiplier, share);
             left -= 1.0;

@@ -14,6 +14,7 @@
 //!  20  bits per entry, number of hash functions (4), 2 unused bytes
 //!  24  104 unused bytes
 //! 128  the mask: bit n is bit n % 8 of byte n / 8
+//! ```
 //!
 //! # What it promises
 //!
@@ -22,7 +23,6 @@
 //! announces only what stays fresh until it expires and what, when it was looked at, a listener
 //! would have served; reading the disk for it has a bound in time. That of a peer is part of the
 //! state that outlives a reload; it is never used after its time, or with too many bits set.
-//! ```
 //!
 //! A key is the MD5 of the byte 1, which is GET, and of the URL. Squid puts the value of Vary's
 //! fields behind the URL in the keys of variants, and has the plain key too. The four hash
@@ -65,6 +65,8 @@ pub const SQUID_FIRST_BYTES: usize = 2 * HEADER_BYTES;
 const VERSION: u16 = 5;
 const VERSION_REQUIRED: u16 = 3;
 const HASH_FUNCTIONS: u8 = 4;
+const _: () =
+    assert!(size_of::<Key>() == 4 * HASH_FUNCTIONS as usize && VERSION_REQUIRED <= VERSION);
 
 /// The key of a response to GET in Squid's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,11 +190,16 @@ impl Digest<Vec<u8>> {
     pub fn new(capacity: usize) -> Digest<Vec<u8>> {
         let capacity = capacity.clamp(1, DIGEST_CAPACITY_MAX) as u32;
         let header = Header { capacity, count: 0, bits_per_entry: BITS_PER_ENTRY };
+        assert!(header.mask_bytes() <= DIGEST_BYTES_MAX - HEADER_BYTES, "a peer reads it");
         Digest { header, mask: vec![0; header.mask_bytes()] }
     }
 
     /// Adds a key.
     pub fn add(&mut self, key: &Key) {
+        assert!(
+            self.mask.len() == self.header.mask_bytes(),
+            "the mask is as long as the header says"
+        );
         for bit in key.bits(self.bit_count()) {
             self.mask[bit as usize / 8] |= 1 << (bit % 8);
         }
@@ -216,7 +223,9 @@ impl<M: AsRef<[u8]>> Digest<M> {
     /// of false hits among absent keys.
     pub fn percent_set(&self) -> u32 {
         let set: u64 = self.mask.as_ref().iter().map(|byte| u64::from(byte.count_ones())).sum();
-        (100 * set / u64::from(self.bit_count())) as u32
+        let percent = (100 * set / u64::from(self.bit_count())) as u32;
+        assert!(percent <= 100, "a part of the bits is set");
+        percent
     }
 
     /// Whether few enough bits are set, at most [`PERCENT_SET_MAX`] percent, that an absent URL is
@@ -241,8 +250,10 @@ impl<M: AsRef<[u8]>> Digest<M> {
         out.extend(0_u32.to_be_bytes());
         out.extend((mask.len() as u32).to_be_bytes());
         out.extend([self.header.bits_per_entry, HASH_FUNCTIONS]);
+        assert!(out.len() <= HEADER_BYTES && mask.len() == self.header.mask_bytes());
         out.resize(HEADER_BYTES, 0);
         out.extend(mask);
+        assert!(out.len() <= DIGEST_BYTES_MAX, "a peer reads it");
     }
 
     /// The bits of all bytes of the mask, as in Squid. The last entry can end before the last bit.

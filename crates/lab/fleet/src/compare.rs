@@ -1,23 +1,25 @@
-//! What a release changed: the cost of a request after over before, at the same rate.
+//! What a release changed: the cost of a request after the release divided by the cost before, at
+//! the same rate.
 //!
 //! **A server** that has both releases is compared over the bins of the rate that both have
 //! ([`regress::ratio::same_rate`]). Two runs of an unchanged server differ by more than the windows
-//! of either show, and a run is all that a server usually has of a release. The sd of that is
-//! estimated from how far the servers' ratios differ from their centre, if there are
-//! [`SERVERS_SPREAD_MIN`]; it is [`BETWEEN_RUN_DEFAULT`] for each run otherwise, and never less
-//! than [`BETWEEN_RUN_MIN`]. Benjamini–Hochberg is over servers.
+//! of one run show, and a server usually has only one run of a release. The sd of this difference
+//! is estimated from the distances of the servers' ratios from their centre, if there are
+//! [`SERVERS_SPREAD_MIN`] servers. Otherwise it is [`BETWEEN_RUN_DEFAULT`] for each run. It is
+//! never less than [`BETWEEN_RUN_MIN`]. Benjamini–Hochberg is over servers.
 //!
 //! **The release** is the random-effects mean over the servers ([`regress::effects::pooled`]). It
 //! shows a change that no single server can show, because the differences between runs average out.
 //!
-//! **A procedure** has a share of a server's CPU time. The share after, times the server's ratio,
-//! minus the share before is what it adds to the cost of a request at the same rate. That is
-//! averaged over servers in the same way. CPU time per request would not do: it falls with the
-//! rate.
+//! **A procedure** has a share of a server's CPU time. The share after the release, times the
+//! server's ratio, minus the share before is the procedure's part of the change at the same rate.
+//! The parts are averaged over servers in the same way. CPU time per request could not be compared,
+//! because it falls with the rate.
 //!
-//! What changed at the same time as the release, such as the kind of requests, is part of its
-//! ratio. So is the time of the day, if one side has only nights: each side needs whole days. If
-//! the sides have other hours of the day, only a change that is beyond the margin counts.
+//! Any other change at the same time as the release, such as another kind of requests, is part of
+//! the ratio. The time of the day is part of the ratio too, if one side has only nights: each side
+//! needs whole days. If the two sides have different hours of the day, only a change beyond the
+//! margin counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

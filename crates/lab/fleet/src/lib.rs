@@ -1,5 +1,5 @@
-//! Many servers, recorded for a long time: which is nearest to its capacity, which became more
-//! expensive, which differ from the others, and when a group runs out.
+//! Many servers, recorded for a long time: which server is nearest to its capacity, which release
+//! made requests more expensive, which servers differ from their group, and when a group runs out.
 //!
 //! The questions are the same wherever the trials are. A [`Home`] answers with sums (see
 //! [`regress::bins`]), which it adds up where the data is, and the statistics are fitted to the
@@ -7,14 +7,13 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`mod@clickhouse`] | the home in ClickHouse |
 //! | [`mod@home`] | the contract of a home, and the sums that it returns |
 //! | [`mod@windows`] | a trial as sums, which both homes keep |
 //! | [`mod@sums`] | adds the rows of trials up, as a home returns them |
 //! | [`mod@folder`] | a folder of trials as a home |
 //! | [`mod@clickhouse`] | a ClickHouse database as a home |
-//! | [`mod@list`] | which servers there are |
-//! | [`mod@capacity`] | which is nearest to its capacity |
+//! | [`mod@list`] | the servers |
+//! | [`mod@capacity`] | which server is nearest to its capacity |
 //! | [`mod@compare`] | what a release changed |
 //! | [`mod@outliers`] | servers that differ from their group |
 //! | [`mod@forecast`] | when a group runs out |
@@ -27,9 +26,9 @@
 //! A trial is summed once, by our code, into windows of five minutes. Both homes, a folder and
 //! ClickHouse, return the same sums for the same question, to rounding. A database adds up windows
 //! and fits nothing, so that there is one set of statistics. Each row in ClickHouse has a key that
-//! identifies it, and a row that is sent again replaces itself: exactly once needs no protocol. The
-//! trial file is the spool of a recording that is sent while it is made. A recording is never
-//! delayed by the database.
+//! identifies it, and a row that is sent again replaces the earlier row: rows are
+//! counted exactly once without a protocol. The trial file is the spool of a recording that is sent
+//! during the recording. A slow database never delays a recording.
 #![forbid(unsafe_code)]
 
 pub mod answer;

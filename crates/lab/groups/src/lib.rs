@@ -1,8 +1,8 @@
 //! Procedure groups: which samples of a profile are shown as one row.
 //!
 //! The rules are in a file (`default.toml`, which explains the format, or the user's file). They
-//! classify the samples of the server. Of other samples only the innermost procedure is known, and
-//! they are classified by their owner: the recorder, the kernel on behalf of others (including
+//! classify the samples of the server. All other samples have only their innermost procedure, and
+//! are classified by their owner: the recorder, the kernel on behalf of others (including
 //! interrupts on an idle CPU), and other processes. Idle samples are in no group.
 //!
 //! The first matching rule wins, so that every sample is in exactly one group, and costs of groups

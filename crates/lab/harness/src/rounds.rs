@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use regress::{Rng, student_t_quantile};
 use report::format::thousands;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// The level of all intervals.
 pub const LEVEL: f64 = 0.95;
@@ -101,6 +102,60 @@ impl Figure {
                 format!("{} ({} to {})", digits(self.value), digits(low), digits(high))
             }
         }
+    }
+}
+
+/// What was measured of each cell in each round.
+pub struct Visits<C, V>(pub Vec<Round<C, V>>);
+
+/// What a figure is relative to.
+pub enum To<C> {
+    /// Nothing.
+    Itself,
+    /// This cell in the same round. Without one, there is no figure.
+    Cell(Option<C>),
+}
+
+/// The figures of a row: the name, what it is relative to, and the value of a visit.
+pub type Figures<'f, C, V> = &'f [(&'static str, To<C>, &'f dyn Fn(&V) -> f64)];
+
+impl<C: Copy + PartialEq, V> Visits<C, V> {
+    /// How many rounds were made.
+    pub fn rounds(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The visits of a cell, a round each.
+    pub fn of(&self, cell: C) -> impl Iterator<Item = &V> {
+        self.0.iter().filter_map(move |round| in_round(round, cell))
+    }
+
+    /// A value of a cell.
+    pub fn figure(&self, cell: C, value: impl Fn(&V) -> f64) -> Figure {
+        Figure::of(self.of(cell).map(value))
+    }
+
+    /// A value of a cell divided by that of `base`, both of the same round.
+    pub fn ratio(&self, cell: C, base: C, value: impl Fn(&V) -> f64) -> Figure {
+        Figure::of(self.0.iter().filter_map(|round| {
+            Some(value(in_round(round, cell)?) / value(in_round(round, base)?))
+        }))
+    }
+
+    /// The sum of a count of a cell.
+    pub fn sum(&self, cell: C, count: impl Fn(&V) -> u64) -> u64 {
+        self.of(cell).map(count).sum()
+    }
+
+    /// The row of a cell: the given values, and the figures.
+    pub fn row(&self, cell: C, mut row: Value, figures: Figures<'_, C, V>) -> Value {
+        for (name, to, of_visit) in figures {
+            row[*name] = match to {
+                To::Itself => json!(self.figure(cell, of_visit)),
+                To::Cell(base) => json!(base.map(|base| self.ratio(cell, base, of_visit))),
+            };
+        }
+        row
     }
 }
 

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use load::sys::Pinned;
-use load::{Arrivals, Outcome, Phase, Population, Schedule, Size, Target};
+use load::{Arrivals, Outcome, Phase, Population, Schedule, Size, Target, family};
 use readiness::Kind;
 use record::{ProfileSpec, Spec, Summary};
 use serde_json::Value;
@@ -289,7 +289,7 @@ impl Server {
         stop: &AtomicBool,
     ) -> Result<(Vec<Span>, Outcome), Error> {
         let name = format!("the proxy with {}", self.kind);
-        drive(self.process.pid().cast_signed(), &name, plan, spans, stop)
+        drive(self.pid(), &name, plan, spans, stop)
     }
 
     /// The rate at which it uses this part of its CPU under such a load. The cost of a request
@@ -318,6 +318,11 @@ impl Server {
         Ok(rate.clamp(0.2 * limit, 0.95 * limit))
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.process.pid().cast_signed()
+    }
+
     /// Starts to record it.
     pub fn record(
         &self,
@@ -336,8 +341,8 @@ impl Server {
     }
 }
 
-/// Drives a load on a server. Returns the cost of each given span of it, in seconds from its
-/// beginning.
+/// Drives a load on a server, which is a process with its descendants. Returns the cost of each
+/// given span of it, in seconds from its beginning.
 pub fn drive(
     pid: i32,
     name: &str,
@@ -345,12 +350,11 @@ pub fn drive(
     spans: &[(f64, f64)],
     stop: &AtomicBool,
 ) -> Result<(Vec<Span>, Outcome), Error> {
-    let mut looks: Vec<Look> = Vec::new();
+    let (family, mut looks) = (family::of(pid), Vec::new());
     let outcome = load::run(plan, stop, &mut |tick| {
-        if tick.phase == Phase::Running
-            && let Ok(cpu_ns) = load::sys::process_cpu_ns(pid)
-        {
-            let at_s = tick.elapsed.as_secs_f64();
+        let (at_s, cpu_ns) = (tick.elapsed.as_secs_f64(), family::cpu_ns(&family));
+        // No time: the server has ended.
+        if tick.phase == Phase::Running && cpu_ns > 0 {
             looks.push(Look { at_s, cpu_ns, requests: tick.counts.completed });
         }
     })?;
@@ -391,7 +395,7 @@ impl Span {
         if requests < 1.0 || seconds <= 0.0 {
             return nothing;
         }
-        let cpu_us = (last.cpu_ns - first.cpu_ns) as f64 / 1e3;
+        let cpu_us = last.cpu_ns.saturating_sub(first.cpu_ns) as f64 / 1e3;
         Span { rate: requests / seconds, us: cpu_us / requests }
     }
 }

@@ -16,19 +16,19 @@
 //! changes   which descriptors got a new file: a generation for each, and a log of the last ones
 //! ```
 //!
-//! What it promises: results, `errno` and sets are those of the original call. What it cannot do
-//! safely it leaves to the original ([`real`]) and counts ([`stats`]). A close that it cannot see
-//! (inside libc, by a raw system call) does not hang the program: no wait sleeps longer than
-//! [`limits::AUDIT_EVERY_NS`] without one plain poll of everything (an audit), which is compared
-//! with epoll's result. A busy thread has regular audits too. A difference disables boosting for
-//! the thread.
+//! What it promises: results, `errno` and sets are those of the original call. A call that the
+//! library cannot answer safely goes to the original ([`real`]) and is counted ([`stats`]). A close
+//! that the library cannot see (inside libc, by a raw system call) does not hang the program: no
+//! wait sleeps longer than [`limits::AUDIT_EVERY_NS`] without one plain poll of everything (an
+//! audit), which is compared with epoll's result. A busy thread has regular audits too. A
+//! difference disables boosting for the thread.
 //!
 //! What never happens: an allocation (the memory of a thread is one mapping of fixed size); a
 //! panic; a lock; an epoll set shared by two processes (a set belongs to the process that made it);
 //! a change by a signal handler that has interrupted a wait (the inner call is plain).
 //!
-//! Why `unsafe`: it replaces functions of the C library, so it gets raw pointers and calls raw
-//! functions; all of that is in [`exports`], [`follow`], [`real`], [`sys`] and [`thread`].
+//! Why `unsafe`: the library replaces functions of the C library, so it gets raw pointers and calls
+//! raw functions. All unsafe code is in [`exports`], [`follow`], [`real`], [`sys`] and [`thread`].
 //! Functions that sleep are `C-unwind` and hold nothing that must be dropped, because a cancelled
 //! thread is unwound through them.
 //!

@@ -9,16 +9,15 @@
 //!                                               +----+
 //! ```
 //!
-//! A part is one trial. It ends at midnight, when the server's program is another one, when the
-//! server has been gone for a minute, or when its file is a quarter of the bound. A server that
-//! restarts with the same program stays in its part, whose notes say so. A recorder that restarts
-//! begins the next part of the day.
+//! A part is one trial. A part ends at midnight, when the server runs another program, when the
+//! server has been gone for a minute, or when the file of the part reaches a quarter of the bound.
+//! A server that restarts with the same program stays in its part, whose notes say so. A recorder
+//! that restarts begins the next part of the day.
 //!
-//! What is lost: between two parts about a second; at a kill the last interval that was not written
-//! (two intervals, with a log); at a power loss what was recorded since the last sync, at most
-//! [`SYNC_EVERY`]. A disk that is full ends the part, and a new one begins when there is room. The
-//! recordings of the past are never touched to make room on a full disk: only the bound on the size
-//! removes any.
+//! Losses: about a second between two parts; after a kill the last interval that was not written
+//! (two intervals, with a log); after a power loss the time since the last sync, at most
+//! [`SYNC_EVERY`]. A full disk ends the part, and a new part begins when there is room. A full disk
+//! never removes a recording of the past: only the bound on the size does.
 //!
 //! The loop reads no clock and no process itself: it asks its [`World`], which tests simulate.
 

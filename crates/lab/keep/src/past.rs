@@ -1,12 +1,12 @@
-//! What a directory of trials says about the past of one server: a row for each day, and two spans
-//! of time compared.
+//! The past of one server from a directory of trials: a row for each day, and a comparison of two
+//! spans of time.
 //!
 //! The figures are those of [`report`]: the trials of a day are joined and analysed as one, and two
-//! spans are joined and compared as two trials are. What the trials have beyond that (profiles, for
-//! example, if some were recorded by hand) takes no part.
+//! spans are joined and compared as two trials are. Other contents of the trials are not used, such
+//! as profiles in a trial that was recorded by hand.
 //!
-//! A *release* is what a server ran: the version of its package, the build id of its program, and
-//! the labels. Trials of one release are never joined with those of another.
+//! A *release* is the version of a server's package, the build id of its program, and the labels.
+//! Trials of different releases are never joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

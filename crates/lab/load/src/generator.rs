@@ -1,17 +1,17 @@
 //! The generator's loop: starts requests at their instants, reads responses, and counts.
 //!
-//! What: one thread, one poller. `run` opens the connections (the cold ones too), starts requests
-//! until the plan's time is over, and then waits for the requests in flight. Why it does not use
-//! the runtime: a request costs one `send`, one `recv`, a share of one `wait` and one clock read,
-//! nothing else. What never happens: a blocking call other than the wait; a request that starts
+//! What: one thread, one poller. `run` opens all connections, also the cold connections, starts
+//! requests until the plan's time is over, and then waits for the requests in flight. Why it does
+//! not use the runtime: a request costs only one `send`, one `recv`, a share of one `wait` and one
+//! clock read. What never happens: a blocking call other than the wait; a request that starts
 //! before its intended instant or is lost (`started = completed + errors + in flight`).
 //!
 //! ```text
 //! Opening --(all connections open)--> Running --(duration)--> Draining --> outcome
 //! ```
 //!
-//! A request is in a slot. With HTTP/1 a slot is a connection. With HTTP/2 and HTTP/3 it is a lane
-//! of one (`generator/multiplexed.rs`).
+//! A request is in a slot. With HTTP/1 a slot is a connection. With HTTP/2 and HTTP/3 a slot is a
+//! lane of a connection (`generator/multiplexed.rs`).
 
 #[cfg(not(feature = "tls"))]
 mod absent;

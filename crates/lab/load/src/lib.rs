@@ -2,17 +2,17 @@
 //!
 //! What: an open- or closed-loop generator of HTTP/1.1, HTTP/2 and HTTP/3, with TLS or without
 //! ([`run`] executes a [`Plan`] and returns an [`Outcome`]), an origin for experiments
-//! ([`Origin`]), and two floors, which mark the lowest possible cost: of an answer ([`NullServer`])
-//! and of passing one on ([`NullRelay`]).
+//! ([`Origin`]), and two floors: the lowest possible cost of an answer ([`NullServer`]), and of
+//! passing an answer on ([`NullRelay`]).
 //!
 //! Why: a load line is only as good as the load. The generator is cheap, measures latency from the
 //! intended start, and reports when it was itself too slow.
 //!
-//! Ownership: each of them runs in the caller's thread until its time is over or its stop flag is
-//! set.
+//! Ownership: the generator, the origin and the floors run in the caller's thread until their time
+//! is over or their stop flag is set.
 //!
-//! What never happens: a second thread; a request that is lost; an unmarked latency that is the
-//! generator's fault.
+//! What never happens: a second thread; a lost request; a latency that the generator caused and
+//! that is not marked.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

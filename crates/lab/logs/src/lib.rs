@@ -2,17 +2,18 @@
 //!
 //! A recording follows a log while it is written, `plimsoll logs` reads whole logs afterwards. Both
 //! read the same lines, so the readers are here, below both. This crate knows nothing of trials: it
-//! says when a request was, how long it took and of which class it is. Who spreads requests over
-//! intervals is `record`. It is not part of `access_log`, which writes the server's own lines: that
-//! crate belongs to the server, and a build of the laboratory alone does not have it.
+//! says when a request was, how long it took and of which class it is. `record` spreads the
+//! requests over intervals. This crate is separate from `access_log`, which writes the server's own
+//! lines, because `access_log` belongs to the server, and a build of the laboratory alone does not
+//! have it.
 //!
 //! | module | owns |
 //! | --- | --- |
-//! | [`formats`] | one line: every format, its detection, and what to do about lines in none |
+//! | [`formats`] | one line: every format, its detection, and advice on lines in no format |
 //! | [`parts`] | lines that a container runtime has split, joined again |
 //! | [`tail`] | a file that grows, is rotated and truncated |
 //! | [`survey`] | whole files, packed or not, read by every core, and their totals |
-//! | [`mod@sample`] | what is shown of a line that was not understood |
+//! | [`mod@sample`] | the shown part of a line that was not understood |
 //! | [`zone`] | local times |
 //!
 //! What never happens: a line is an error or a panic; a line is neither a request nor counted as

@@ -1,8 +1,8 @@
 //! The samplers: modes of the CPU, threads of a server, its profile, access logs, sockets.
 //!
-//! [`record()`] observes a server that it neither starts nor changes: it reads /proc, perf events
-//! and the tail of an access log, and writes one [`trial`] file, interval by interval. It works on
-//! any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
+//! [`record()`] observes a server without starting or changing it: the recorder reads /proc, perf
+//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. It
+//! works on any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
 //!
 //! The path of a sample:
 //!
@@ -14,22 +14,23 @@
 //! access log - logs ------- spread --+
 //! or a counter - scraper - spread ---+
 //! or sockets - BPF maps - spread ----+
+//! ```
 //!
 //! # What it promises
 //!
-//! Follows the children and threads of a pid, and a log through rotation and truncation.
+//! The recorder follows the children and threads of a pid, and a log through rotation and
+//! truncation.
 //!
-//! - A line that it cannot read is counted and never fatal.
+//! - A line that the recorder cannot read is counted and never fatal.
 //! - A sampler that cannot work on this machine is recorded as a capability with the reason. The
 //!   others go on.
-//! - The profile names nothing that it does not know, and reports how many stacks it followed to
-//!   the bottom.
+//! - The profile names only known procedures, and reports how many stacks were followed to the
+//!   bottom.
 //! - A counter of the processor is used only after it has counted a loop of known length. A
 //!   counter that reads zero is treated as missing.
 //! - Locks, files and requests on sockets are summed up by BPF programs in the kernel, in bounded
 //!   maps. Events that find no room are counted.
-//! - Of what the server sends and receives, nothing leaves the kernel but counts.
-//! ```
+//! - Only counts of the bytes that a server sends and receives leave the kernel.
 //!
 //! The manifest's capabilities state what is exact and what has a grain: totals of CPU time are
 //! exact to the nanosecond; the machine's modes and the split into user and kernel time have the

@@ -6,10 +6,10 @@
 //!   -> wait for late lines -> write the rest -> finish
 //! ```
 //!
-//! Boundaries are at multiples of the interval from the first one, on the monotonic clock, so they
-//! do not drift. An interval's length is the actual time between two samples. If the log stamps
-//! whole seconds, the first boundary is a whole second of the wall clock, so that each line belongs
-//! to one interval.
+//! Boundaries are at multiples of the interval after the first boundary, on the monotonic clock, so
+//! that they do not drift. An interval's length is the actual time between two samples. If the log
+//! stamps whole seconds, the first boundary is a whole second of the wall clock, so that each line
+//! belongs to one interval.
 //!
 //! One thread writes everything. Its CPU time is in each interval.
 

@@ -1,15 +1,14 @@
 //! The server's processes and threads, and the CPU time they used since the last sample.
 //!
 //! Which processes: the named process and all its descendants, or all processes of a name and their
-//! descendants. Every sample finds the processes that have started since, so forked workers are
-//! followed from their beginning. A process that is followed is followed to its end, even if it is
-//! reparented.
+//! descendants. Every sample finds new processes, so that forked workers are followed from their
+//! beginning. A process is followed to its end, even if it gets another parent.
 //!
 //! How nothing is lost: a process's CPU clock includes its ended threads, so totals are per process
 //! and exact to the ns. When a process ends and is waited for, its time is added to its parent's
-//! account of children (`cutime`, `cstime`, in ticks). The growth of that account, minus what was
-//! already seen of the child, is credited. The only loss is the last part of an interval of a
-//! process whose parent is not followed or does not wait; such processes are counted.
+//! account of children (`cutime`, `cstime`, in ticks). The growth of this account, minus the time
+//! of the child that was seen before, is credited. If the parent of a process is not followed or
+//! does not wait, the process's time since the last sample is lost; such processes are counted.
 //!
 //! Threads are read from `schedstat`. It is exact too, but a thread that is running shows its time
 //! up to the last scheduler tick. Over a recording, the threads add up to the processes.

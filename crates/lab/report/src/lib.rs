@@ -3,7 +3,7 @@
 //! [`analyse`] chooses the resources, excludes the intervals that do not belong to a line (warm-up,
 //! saturation, an invalid rate), and lets [`regress`] fit the others. The [`Analysis`] that it
 //! returns has everything that an output shows, and its serialisation is the JSON of the command.
-//! [`terminal()`], [`html`] and [`svg_loadline`] only write it out.
+//! [`terminal()`], [`html`] and [`svg_loadline`] only write the analysis out.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -24,7 +24,7 @@
 //!
 //! # What it promises
 //!
-//! Decides what is shown, never what is true: every number comes from `regress` or from the trial.
+//! This crate decides which numbers are shown. Every number comes from `regress` or from the trial.
 //! Text from a trial is escaped wherever it is written.
 
 #![forbid(unsafe_code)]

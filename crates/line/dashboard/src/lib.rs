@@ -1,4 +1,4 @@
-//! The page that lives: one HTML file, the events that feed it, and who may read them.
+//! The live page: one HTML file, the events that feed the page, and who may read both.
 //!
 //! What: [`Snapshot`] is the content of an event; [`Feed`] numbers the events and leaves out what
 //! has not changed; [`page_response`] is the page; [`Access`] decides who may read. Why one crate:
@@ -12,8 +12,8 @@
 //!
 //! # What it promises
 //!
-//! The page, its events, and who may read them, without I/O and without a clock. It changes nothing
-//! and loads nothing from elsewhere. One thread computes the figures for all pages, and only while
+//! The crate does no I/O and reads no clock. The page changes nothing and loads nothing from
+//! elsewhere. One thread computes the figures for all pages, and only while
 //! a page is open. In our server the cores are not involved, except that they count requests by URL
 //! while a page is open.
 #![forbid(unsafe_code)]

@@ -1,41 +1,41 @@
 //! The load line of one resource from sums by rate, without the intervals.
 //!
-//! The lines are those of [`mod@crate::load_line`], with the same rules for the headline, for
+//! The lines are the lines of [`mod@crate::load_line`], with the same rules for the headline, for
 //! trust, and for how much the rate must have varied ([`crate::variation`]):
 //!
-//! - **The straight line** is exactly least squares over all intervals: it needs nothing but sums.
-//! - **The line with wakes** is fitted in two stages to the means of the bins, each with the
-//!   weight of its intervals. The instruments are the same powers of the rate. Of the intervals
+//! - **The straight line** is exactly least squares over all intervals, because it needs only sums.
+//! - **The line with wakes** is fitted in two stages to the means of the bins, each with the weight
+//!   of its intervals. The instruments are the same powers of the rate. Compared with the intervals
 //!   themselves, only the variation of the rate within a bin (4 %) is lost.
 //! - **The line of a busy CPU** is fitted to the means of the bins, each with the weight of its
 //!   intervals. Noise within the bins counts as noise of an interval.
 //!
-//! **Errors** are the largest of three: from how far the means of the bins are from the line; from
-//! the correlation ρ of neighbouring intervals, of which `(1 + ρ)/(1 − ρ)` count as one, as in the
-//! full method; and, from [`WINDOWS_MIN`] windows on, those of clusters, of which each window is
-//! one. Within a window, the rate counts as constant.
+//! **Errors** are the largest of three estimates. The first comes from the distances of the bins'
+//! means from the line. The second comes from the correlation ρ of neighbouring intervals: `(1 +
+//! ρ)/(1 − ρ)` intervals count as one, as in the full method. The third is used from
+//! [`WINDOWS_MIN`] windows on, and takes each window as a cluster. Within a window, the rate counts
+//! as constant.
 //!
 //! **Lengths**: an interval has its length as weight, and the lengths decide how many intervals
-//! count as independent (Kish). The interval of the capacity is for a future interval as long as
-//! that in which a typical second lies.
+//! count as independent (Kish). The interval of the capacity is for a future interval of typical
+//! length: the length of the interval in which a typical second lies.
 //!
 //! **What differs from the full method**: no interval is set aside. Intervals in which something
 //! else used the resource stay in, pull the line up, and widen its interval. The reach is the
-//! highest mean use of a bin that is near the line, not that of an interval. On 127 trials of 17
-//! set-ups of real servers the capacity differed from that of the full method by 0.2 % (median), by
-//! less than 2.5 % in 120 of them, and by 28 % once, within both intervals. The measured saturation
-//! was inside as many intervals. Data that stay below 10 % of the cap decide little in either:
-//! once, at 5 % on a machine that was busy with other work, the capacities differed by a factor of
-//! two, within intervals of a factor of ten and more. `tests/saturation.rs` has bounds for
-//! simulated servers. Where the difference matters, analyse the trial itself.
+//! highest mean use of a bin near the line, not the highest use of an interval. On 127 trials of 17
+//! set-ups of real servers the capacity differed from the capacity of the full method by 0.2 %
+//! (median), by less than 2.5 % in 120 trials, and by 28 % once, within both intervals. Both
+//! methods had the measured saturation inside equally many intervals. With data below 10 % of the
+//! cap, both methods are imprecise: once, at 5 % on a machine that was busy with other work, the
+//! capacities differed by a factor of two, within intervals of a factor of ten and more.
+//! `tests/saturation.rs` has bounds for simulated servers. Where the difference matters, analyse
+//! the trial itself.
 
 use serde::Serialize;
 
 use crate::bins::Bin;
 use crate::busy::{BusyFit, Known, Marginal, fit_busy};
-use crate::capacity::{
-    AUTOCORRELATION_MAX, Capacity, EFFECTIVE_DOF_MIN, Question, Why, variance_at,
-};
+use crate::capacity::{AUTOCORRELATION_MAX, Capacity, EFFECTIVE_DOF_MIN, Question, variance_at};
 use crate::curvature::{Curvature, curvature_of};
 use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
@@ -46,6 +46,7 @@ use crate::load_line::{
 };
 use crate::sums::Sums;
 use crate::wakes::instruments;
+use crate::why::Why;
 use crate::{Unfit, variation, wls};
 
 /// Fewest windows for errors of clusters.

@@ -2,30 +2,32 @@
 //! the cap.
 //!
 //! A request costs more CPU time on a CPU that is mostly idle, because the server sleeps and wakes
-//! more often, and because the longer it slept, the colder are caches and the host's processor when
-//! it wakes. W is the wakes per second. d is how long the CPU is idle before each, `(cap − C)/W`.
-//! Both were measured with every interval, so that their part of the cost can be taken off.
+//! more often, and because caches and the host's processor are colder the longer the server slept.
+//! W is the number of wakes per second. d is the idle time of the CPU before each wake, `(cap −
+//! C)/W`. W and d were measured in every interval, so that the cost of the wakes can be subtracted.
 //!
 //! **At the cap nothing is idle**, so d is zero. An event loop does not sleep there, so W is zero
 //! too: its wakes per request fall as the CPU gets busy. Threads that block wake for every request,
-//! however busy the CPU is. [`WakesByUse`] separates the two by the straight line through the
-//! busier half of the intervals, and the interval covers both as far as that line leaves it open.
-//! If many processes block in turn, each finds cold caches, because the others ran in between. How
-//! cold is not known: the capacity assumes half of what the busier intervals show, and the interval
-//! covers the range from none to all of it.
+//! however busy the CPU is. [`WakesByUse`] distinguishes event loops from threads that block, by
+//! the straight line through the busier half of the intervals. If this line leaves the question
+//! open, the interval covers both cases. If many processes block in turn, each process finds cold
+//! caches, because others ran in between. The cost of the cold caches is not known: the capacity
+//! assumes half of the cost in the busier intervals, and the interval covers the range from zero to
+//! the whole cost.
 //!
-//! **Episodes**, if they were counted, are a second estimate that needs no extrapolation: an
-//! episode of an event loop that serves one more request costs that much more ([`Marginal`]). This
-//! is nearly what a request costs at the cap, where the loop needs fewer turns for each. The two
-//! estimates are averaged, weighted by their variances, and the interval covers their difference.
+//! **Episodes**, if they were counted, are a second estimate that needs no extrapolation: the
+//! difference in cost of an episode with one more request ([`Marginal`]). This is nearly the cost
+//! of a request at the cap, where the loop needs fewer turns for each request. The two estimates
+//! are averaged, weighted by their variances, and the interval covers their difference.
 //!
 //! **The lower end** of the interval is at most the rate at which the cap is reached if a request
-//! costs there as much as in the busiest interval. Some servers save nothing any more as they get
-//! busier: a proxy of which each miss connects to the origin, or two hops in one process.
+//! costs as much at the cap as in the busiest interval. For some servers a request gets no cheaper
+//! as the server gets busier: a proxy that connects to the origin for each miss, or two hops in one
+//! process.
 //!
-//! **Priors.** What a wake costs is about the same for all servers and on all machines that were
-//! measured, in microseconds ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine it poorly
-//! and the prior matters; data that reach further outweigh it. The fit is the posterior mode by
+//! **Priors.** The cost of a wake in microseconds is about the same for all measured servers and
+//! machines ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine this cost poorly, so that
+//! the prior matters. Data that reach further outweigh the prior. The fit is the posterior mode by
 //! Gauss–Newton on log residuals, because the noise of CPU time is in proportion to it, with
 //! Huber's weights. Neighbouring intervals differ from the line in the same direction, because its
 //! shape is not exact. So no more than [`INDEPENDENT_MAX`] of them count as independent.
@@ -37,10 +39,11 @@ use nalgebra::{SMatrix, SVector};
 use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
-use crate::capacity::{Autocorrelation, Capacity, Question, Why};
+use crate::capacity::{Autocorrelation, Capacity, Question};
 use crate::dist::{t_critical, t_upper_p, weighted_median};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
+use crate::why::Why;
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
 /// The values of this constant and the next five come from trials of real servers, see

@@ -39,6 +39,61 @@
 //! the same results on every machine), no panic on any data: a fit that is not possible returns an
 //! [`Unfit`].
 //!
+//! # The statistics
+//!
+//! For each interval of a trial, CPU time is regressed on the rate, never the other way round: `C =
+//! a + b·x`, with the marginal cost `b` and the fixed cost `a`.
+//!
+//! - **Capacity** X* = (cap − a) / b. The cap is 1 for the hottest thread, and the number of CPUs
+//!   for the machine. Each resource is fitted; the smallest capacity counts. A resource that is not
+//!   only the server's, or that can be always busy without being exhausted, does not limit.
+//! - **Three lines.** The straight line misses saturation: the cost of a request falls with the
+//!   load, because a busy server sleeps and wakes less often.
+//!   - *The line with wakes* is C = a + b·x + w·wakes, with the voluntary context switches of the
+//!     thread per second. The capacity is read at wakes = 0. Wakes are an effect of the cost as
+//!     well as a cause, so they are first fitted by the rate, which clients decide (two-stage least
+//!     squares). This line gives the capacity if rate and wakes can be separated and a wake costs
+//!     something. Otherwise the straight line does.
+//!   - *The line of a busy CPU* (`busy`) extrapolates from data that end below 90 % of the cap: C =
+//!     a + b·x + W·(w₀ + w₁·ln(1 + d/d₀)), with W wakes per second, and d the idle time of the CPU
+//!     before each wake. A wake costs more the longer the CPU was idle, because its caches are
+//!     cold. The priors of w₀ and w₁ are in microseconds, from real servers: the cost of a wake was
+//!     the same on two kinds of machine. At the cap d is zero, and an event loop does not wake.
+//!     Where episodes were counted (the work of a thread from a wake to its next sleep), the cost
+//!     of one more request in an episode is a second estimate without extrapolation. The two
+//!     estimates are averaged.
+//! - **Intervals.** The line has Fieller's interval. The interval shown with a capacity is for a
+//!   *future saturated interval*: inverse prediction with v = s² + (r·cap)², where s is the
+//!   residual sd to expect at the cap, and r the sd between runs, 3 % unless the caller has several
+//!   runs to estimate it. Neighbouring intervals are correlated: with lag-one correlation ρ of the
+//!   residuals, (1 + ρ)/(1 − ρ) of them count as one. A circular block bootstrap is the
+//!   cross-check. An unbounded interval is "not identifiable: the rate did not vary enough".
+//! - **Robustness.** An MM fit is made next to least squares. The rows that it sets aside are
+//!   listed; no row is dropped silently. A test for curvature detects a line that is wrong.
+//! - **Closure.** kernel slope + user slope = − idle slope.
+//! - **Parts.** The CPU time of each procedure group goes through the fit of the whole: one design,
+//!   one vector of weights. The slopes of the groups, and of the time that no sample saw, add up to
+//!   the slope of the whole, to rounding. A what-if changes a group in every interval and fits the
+//!   remainder: X*(f) = (cap − a + f·a_g)/(b − f·b_g), with an interval. It is first-order.
+//! - **Two trials.** One fit of both trials over their common rates, ln C = p(ln x) + ln R · after,
+//!   gives the ratio R of the costs of a request at the same rate. R is widened by the sd between
+//!   runs, which is estimated from each trial. A difference in wakes, bytes or classes is taken out
+//!   before the verdict. Capacities do not decide the verdict. Slopes are tested with Newey–West
+//!   errors, groups and procedures with Benjamini–Hochberg. "No change" needs an interval within
+//!   the margin.
+//! - **Measured saturation** is kept out of the fit. Unless the experiment declared it, it is the
+//!   capacity. A server is saturated if it uses all of its CPU, or if it hardly ever sleeps and
+//!   other processes use the rest.
+//! - **Bounds.** If the interval of a capacity spans more than a factor of four, only the lower
+//!   bound is reported. Below 5 % of the cap, and beyond fifty times the highest rate, there is no
+//!   capacity.
+//! - **Sums.** For many servers the same lines are fitted to sums of the intervals by rate, with
+//!   sixteen bins for each doubling. The sums add up over trials and where the data is
+//!   (`bin_line`). The straight line is exactly the same, and so are the rules on how much the rate
+//!   must have varied. The robust fit sets no interval aside, and windows of five minutes are the
+//!   clusters of the errors. On 127 trials of 17 set-ups of real servers the capacity differed from
+//!   the capacity of the full method by 0.2 % (median), and by less than 2.5 % in 120 of them.
+//!
 //! # What it promises
 //!
 //! f64 in, f64 out, seeded. It is compared with statsmodels, scipy and arch by fixtures, and with
@@ -75,11 +130,12 @@ mod unfit;
 pub mod variation;
 pub mod wakes;
 pub mod what_if;
+mod why;
 
 pub use bin_line::{BinLine, BinLineInput, Model, WINDOWS_MIN, line_of};
 pub use bootstrap::{block_bootstrap, block_length};
 pub use busy::{BusyFit, Marginal, WakesByUse};
-pub use capacity::{Capacity, Why};
+pub use capacity::Capacity;
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::equivalent;
 pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
@@ -104,3 +160,4 @@ pub use switchback::{
 pub use unfit::Unfit;
 pub use wakes::{Collinearity, WakesFit};
 pub use what_if::{Change, FIRST_ORDER, Group, Predicted, WhatIf, predict, what_if};
+pub use why::Why;

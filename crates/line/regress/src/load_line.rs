@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::busy::{BusyFit, Known, Marginal, fit_busy};
 use crate::capacity::{
-    BETWEEN_RUN_DEFAULT, Capacity, EFFECTIVE_DOF_MIN, Errors, Question, Reading, Why, weighted,
+    BETWEEN_RUN_DEFAULT, Capacity, EFFECTIVE_DOF_MIN, Errors, Question, Reading, weighted,
 };
 use crate::curvature::{Curvature, curvature};
 use crate::dist::t_critical;
@@ -32,6 +32,7 @@ use crate::linear::{Design, check_column, check_level, least_squares, scaled};
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
 use crate::small::Moments;
 use crate::wakes::{WakesFit, fit_wakes};
+use crate::why::Why;
 use crate::{Unfit, variation};
 
 /// Default level of intervals.

@@ -10,7 +10,7 @@
 //! - **leverage**: the number of intervals that carry the slope, `(Σ d²)² / Σ d⁴`, where d is the
 //!   distance of a rate from the median. n equal distances count as n, one outlier as 1.
 
-use crate::capacity::Why;
+use crate::why::Why;
 
 /// The rate must vary this much for a capacity that is reliable.
 pub const FOLDS_MIN: f64 = 2.0;

@@ -19,7 +19,6 @@ use crate::dist::t_upper_p;
 use crate::linear::{Design, least_squares, scaled, two_stage};
 use crate::robust::{Robust, mean_psi_slope, mm};
 use crate::small::Moments;
-use crate::what_if::Shape;
 use crate::{Unfit, ols};
 
 /// The line with wakes: `C = a + b·x + w·wakes`, by two-stage MM-estimation.
@@ -114,6 +113,17 @@ pub(crate) fn fit_wakes(
         curvature: curvature_of(&fit.projected, &measured, cost, Some(&weights), question.cap).ok(),
         robust,
     })
+}
+
+/// The designs and weights of a line, for any response.
+pub(crate) struct Shape {
+    /// The instruments; the same as the regressors if the fit has one stage.
+    pub(crate) instruments: Design,
+    /// The measured regressors, for the residuals.
+    pub(crate) measured: Design,
+    /// The regressors projected on the instruments, for the fit.
+    pub(crate) design: Design,
+    pub(crate) weights: Vec<f64>,
 }
 
 /// The designs and the weights of the line with wakes, to which any response can be fitted: a part

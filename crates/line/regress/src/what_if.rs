@@ -23,7 +23,8 @@ use crate::interval::Estimate;
 use crate::linear::{Design, check_column, least_squares};
 use crate::load_line::LoadLineInput;
 use crate::small::Moments;
-use crate::{Unfit, mm, wakes};
+use crate::wakes::{self, Shape};
+use crate::{Unfit, mm};
 
 /// A group's share of the line: its fixed and marginal cost.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -168,17 +169,6 @@ pub fn predict(
         group_is_nothing,
         note: FIRST_ORDER,
     })
-}
-
-/// The designs and weights of a line, for any response.
-pub(crate) struct Shape {
-    /// The instruments; the same as the regressors if the fit has one stage.
-    pub(crate) instruments: Design,
-    /// The measured regressors, for the residuals.
-    pub(crate) measured: Design,
-    /// The regressors projected on the instruments, for the fit.
-    pub(crate) design: Design,
-    pub(crate) weights: Vec<f64>,
 }
 
 impl Shape {

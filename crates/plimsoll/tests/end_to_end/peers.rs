@@ -32,7 +32,7 @@ struct Peer<'a> {
 const TWELFTHS: [u32; 12] = [6, 1, 11, 4, 8, 2, 12, 5, 9, 3, 10, 7];
 
 #[test]
-fn alone_nginx_has_a_load_line() {
+fn nightly_alone_nginx_has_a_load_line() {
     let nginx = program("nginx", "nginx-light");
     let home = Home::alone();
     for dir in ["nginx", "www"] {

@@ -18,7 +18,7 @@ use crate::PLIMSOLL;
 /// Timeout for quick actions on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Measurements run alone, because the machine has two cores.
+/// A test with a load shares the machine with no other test of this process.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 /// The directory of a test, readable by servers with other users, and its share of the machine.
@@ -51,9 +51,9 @@ impl Home {
         Home::with(Share::Shared { _lock: lock })
     }
 
-    /// For a measurement, or a server that is replaced under load: no other test of the program
-    /// runs at the same time. Its name begins with `alone_`: by that, `make test` knows those of
-    /// the server, and runs them before everything else.
+    /// For a measurement, or a server that is replaced under load: no other test of the process
+    /// runs at the same time. Its name begins with `alone_`: by that, `make test` knows these tests,
+    /// and runs them one after another, beside other programs.
     pub(crate) fn alone() -> Home {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or_default();

@@ -8,60 +8,22 @@ use outcome::BrokenBy;
 
 use super::record::{Record, split_port, squid_code};
 use super::text::{self, Civil, Quote, address, quoted};
-use transport::tls::{Peer, name_text};
+use transport::tls::{Facts, Peer, name_text};
+
+/// Appends a value of a record, escaped for its place.
+pub(super) type Put = fn(&mut Vec<u8>, &Record<'_>, Quote);
 
 /// A value of a format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum What {
-    Nothing,
-    User,
-    ClientAddress,
-    ClientPort,
-    Listener,
-    ListenerPort,
-    Clf(Moment),
+    Plain(Put),
+    /// A number made from the Unix milliseconds of the moment.
+    Stamp(Moment, fn(&mut Vec<u8>, u64)),
+    /// A date and time by a format of strftime(3).
     Time(Moment, Box<[u8]>),
-    /// Units since the epoch, with the number of units in a second.
-    Since(Moment, u64),
-    /// The fraction of a second, with the number of digits.
-    Fraction(Moment, u32),
-    /// The duration, with the number of units in a second.
-    Elapsed(u64),
-    Outcome,
-    Status,
-    SentBytes,
-    SentHeadBytes,
-    BodyBytes,
-    BodyBytesOrDash,
-    ReceivedBytes,
-    ReceivedHeadBytes,
-    Traffic,
-    Method,
-    Url,
-    PathAndQuery,
-    Path,
-    Query,
-    Protocol,
-    Version,
-    RequestLine,
-    Scheme,
-    Host,
-    Port,
-    Upstream,
-    UpstreamPort,
-    Hierarchy,
-    ContentType,
-    /// Seconds since the epoch at the beginning, with milliseconds.
-    StartStamp,
-    UpstreamStatus,
     Cookie(Box<[u8]>),
-    Tls(OfTls),
     RequestField(Box<[u8]>),
     ResponseField(Box<[u8]>),
-    Rule,
-    BrokenBy,
-    ConnectionState,
-    ProcessId,
 }
 
 /// The beginning or the end of an exchange.
@@ -69,25 +31,6 @@ pub(super) enum What {
 pub(super) enum Moment {
     Start,
     End,
-}
-
-/// A property of the client's TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OfTls {
-    /// `TLS/1.3`
-    SquidVersion,
-    /// `TLSv1.3`
-    Version,
-    Cipher,
-    ServerName,
-    Subject,
-    Issuer,
-    /// `NONE` or `SUCCESS`: with an invalid certificate there is no connection.
-    Verified,
-    /// `Initial` or `Resumed`.
-    Session,
-    /// `on` or `off`.
-    IsOn,
 }
 
 /// The argument in a code's braces.
@@ -100,8 +43,8 @@ pub(super) enum Argument {
 
 /// One code of a dialect.
 pub(super) struct Code {
-    /// Without the percent sign.
-    pub(super) name: &'static str,
+    /// Its names without the percent sign, with spaces between them.
+    pub(super) names: &'static str,
     pub(super) argument: Argument,
     pub(super) help: &'static str,
     /// Makes the value from the argument, which is empty if there is none.
@@ -109,14 +52,14 @@ pub(super) struct Code {
 }
 
 macro_rules! codes {
-    ($($name:literal $(($argument:expr))? => $what:expr, $help:literal;)*) => {
-        &[$(Code { name: $name, argument: codes!(@argument $($argument)?), help: $help,
+    ($($names:literal $(($argument:expr))? => $what:expr, $help:literal;)*) => {
+        &[$(Code { names: $names, argument: codes!(@argument $($argument)?), help: $help,
                    make: codes!(@make $($argument)? => $what) },)*]
     };
     (@argument) => { Argument::None };
     (@argument $argument:expr) => { $argument };
-    (@make => $what:expr) => { |_| Ok($what) };
-    (@make $argument:expr => $what:expr) => { $what };
+    (@make => $put:expr) => { |_| Ok(What::Plain($put)) };
+    (@make $argument:expr => $make:expr) => { $make };
 }
 
 use self::Argument::{Needed, Optional};
@@ -124,102 +67,151 @@ use self::Moment::{End, Start};
 
 const FIELD: Argument = Needed("the field's name");
 const FORMAT: Argument = Optional("strftime");
-const OURS: Argument = Needed("outcome, cache-status, rule, broken-by, hierarchy, upstream or url");
+const OURS: Argument = Needed(OUR_NAMES);
+const OUR_NAMES: &str = "outcome, cache-status, rule, broken-by, hierarchy, upstream or url";
 const VARIABLE: Argument = Needed(
     "SSL_PROTOCOL, SSL_CIPHER, SSL_TLS_SNI, SSL_CLIENT_S_DN, SSL_CLIENT_I_DN, SSL_CLIENT_VERIFY, \
      SSL_SESSION_RESUMED, HTTPS; outcome, cache-status, rule, broken-by, hierarchy, upstream or \
      url",
 );
 
+// Values that have several codes.
+const DASH: Put = |out, _, _| out.push(b'-');
+const CLIENT_ADDRESS: Put = |out, r, _| address(out, r.client.ip());
+const CLIENT_PORT: Put = |out, r, _| decimal(out, r.client.port().into());
+const LISTENER: Put = |out, r, _| address(out, r.listener.ip());
+const LISTENER_PORT: Put = |out, r, _| decimal(out, r.listener.port().into());
+/// Always one word.
+const USER: Put = |out, r, _| quoted(out, r.user, Quote::Url, b"-");
+const ELAPSED_MS: Put = |out, r, _| decimal(out, r.elapsed_us / 1000);
+const ELAPSED_US: Put = |out, r, _| decimal(out, r.elapsed_us);
+const OUTCOME: Put = |out, r, _| out.extend_from_slice(squid_code(r));
+const STATUS: Put = |out, r, _| text::digits(out, r.status.into(), 3);
+const HIERARCHY: Put = |out, r, _| out.extend_from_slice(hierarchy(r));
+const UPSTREAM: Put = |out, r, _| upstream(out, r.upstream);
+const METHOD: Put = |out, r, quote| quoted(out, r.method(), quote, b"-");
+const HOST: Put = |out, r, quote| quoted(out, split_port(r.authority()).0, quote, b"-");
+const SENT: Put = |out, r, _| decimal(out, r.bytes);
+const SENT_BODY: Put = |out, r, _| decimal(out, r.body_bytes);
+const RECEIVED: Put = |out, r, _| decimal(out, r.request_bytes);
+const TRAFFIC: Put = |out, r, _| decimal(out, r.request_bytes + r.bytes);
+const RULE: Put = |out, r, quote| quoted(out, r.rule.as_bytes(), quote, b"-");
+const TLS_CIPHER: Put = |out, r, quote| {
+    of_tls(out, r, b"-", |out, facts| quoted(out, facts.cipher.as_bytes(), quote, b"-"));
+};
+const TLS_SERVER_NAME: Put = |out, r, quote| {
+    of_tls(out, r, b"-", |out, facts| {
+        quoted(out, facts.server_name.unwrap_or_default().as_bytes(), quote, b"-");
+    });
+};
+const TLS_SUBJECT: Put = |out, r, quote| of_peer(out, r, quote, |peer| name_text(peer.subject));
+const TLS_ISSUER: Put = |out, r, quote| of_peer(out, r, quote, |peer| name_text(peer.issuer));
+const TLS_VERSION: Put = |out, r, quote| tls_version(out, r, quote, b"TLSv");
+
 /// Squid's codes.
 pub(super) const SQUID: &[Code] = codes! {
-    ">a" => What::ClientAddress, "the client's address";
-    ">p" => What::ClientPort, "the client's port";
-    ">la" => What::Listener, "the address of the listener, as configured";
-    "la" => What::Listener, "the address of the listener, as configured";
-    ">lp" => What::ListenerPort, "the port of the listener, as configured";
-    "lp" => What::ListenerPort, "the port of the listener, as configured";
-    "<a" => What::Upstream, "the upstream's address";
-    "<p" => What::UpstreamPort, "the upstream's port";
-    "un" => What::User, "the user's name";
-    "ul" => What::User, "the user's name";
-    "ui" => What::Nothing, "the user by ident: always a dash";
-    "ts" => What::Since(End, 1), "seconds since the epoch at the end";
-    "tu" => What::Fraction(End, 3), "milliseconds of that second";
-    "tl"(FORMAT) => |format| time(End, format), "the end's date and time, in UTC";
-    "tg"(FORMAT) => |format| time(End, format), "the end's date and time, in UTC";
-    "tS" => What::StartStamp, "seconds since the epoch at the beginning, with milliseconds";
-    "tr" => What::Elapsed(1000), "the time it took, ms";
-    ">Hs" => What::Status, "the status that the client got";
-    "Hs" => What::Status, "the status that the client got";
-    "<Hs" => What::UpstreamStatus, "the status of the upstream's response";
-    "Ss" => What::Outcome, "how the cache took part (TCP_MEM_HIT and others)";
-    "Sh" => What::Hierarchy, "where it came from (HIER_NONE, HIER_DIRECT, FIRSTUP_PARENT)";
-    "mt" => What::ContentType, "the response's media type";
-    "rm" => What::Method, "the method";
-    ">rm" => What::Method, "the method";
-    "ru" => What::Url, "the URL";
-    ">ru" => What::Url, "the URL";
-    "rp" => What::PathAndQuery, "the URL's path and query";
-    ">rp" => What::PathAndQuery, "the URL's path and query";
-    "rv" => What::Version, "the version of HTTP: 2.0, 1.1 or 1.0";
-    ">rv" => What::Version, "the version of HTTP: 2.0, 1.1 or 1.0";
-    "rs" => What::Scheme, "the URL's scheme";
-    ">rs" => What::Scheme, "the URL's scheme";
-    ">rd" => What::Host, "the URL's host";
-    ">rP" => What::Port, "the URL's port";
-    "<st" => What::SentBytes, "bytes sent to the client, heads and body";
-    "<sh" => What::SentHeadBytes, "bytes of heads sent to the client";
-    "<sH" => What::BodyBytes, "bytes of the body sent to the client";
-    ">st" => What::ReceivedBytes, "bytes received from the client, head and body";
-    ">sh" => What::ReceivedHeadBytes, "bytes of the request's head";
-    "st" => What::Traffic, "bytes received and sent";
+    ">a" => CLIENT_ADDRESS, "the client's address";
+    ">p" => CLIENT_PORT, "the client's port";
+    ">la la" => LISTENER, "the address of the listener, as configured";
+    ">lp lp" => LISTENER_PORT, "the port of the listener, as configured";
+    "<a" => UPSTREAM, "the upstream's address";
+    "<p" => |out, r, _| match r.upstream {
+        Some(upstream) => decimal(out, upstream.port().into()),
+        None => out.push(b'-'),
+    }, "the upstream's port";
+    "un ul" => USER, "the user's name";
+    "ui" => DASH, "the user by ident: always a dash";
+    "ts" => |out, r, _| decimal(out, r.end_wall_ms / 1000), "seconds since the epoch at the end";
+    "tu" => |out, r, _| text::digits(out, r.end_wall_ms % 1000, 3), "milliseconds of that second";
+    "tl tg"(FORMAT) => |format| time(End, format), "the end's date and time, in UTC";
+    "tS" => |out, r, _| {
+        decimal(out, r.start_wall_ms() / 1000);
+        out.push(b'.');
+        text::digits(out, r.start_wall_ms() % 1000, 3);
+    }, "seconds since the epoch at the beginning, with milliseconds";
+    "tr" => ELAPSED_MS, "the time it took, ms";
+    ">Hs Hs" => STATUS, "the status that the client got";
+    "<Hs" => |out, r, _| match r.upstream_status() {
+        Some(status) => text::digits(out, status.into(), 3),
+        None => out.push(b'-'),
+    }, "the status of the upstream's response";
+    "Ss" => OUTCOME, "how the cache took part (TCP_MEM_HIT and others)";
+    "Sh" => HIERARCHY, "where it came from (HIER_NONE, HIER_DIRECT, FIRSTUP_PARENT)";
+    "mt" => |out, r, quote| quoted(out, media_type(r.content_type), quote, b"-"),
+        "the response's media type";
+    "rm >rm" => METHOD, "the method";
+    "ru >ru" => url, "the URL";
+    "rp >rp" => |out, r, quote| quoted(out, r.path_and_query(), quote, b"-"),
+        "the URL's path and query";
+    "rv >rv" => |out, r, quote| {
+        quoted(out, r.version().trim_start_matches("HTTP/").as_bytes(), quote, b"-");
+    }, "the version of HTTP: 2.0, 1.1 or 1.0";
+    "rs >rs" => |out, r, _| {
+        out.extend_from_slice(r.request.map_or("-", |_| r.scheme()).as_bytes());
+    }, "the URL's scheme";
+    ">rd" => HOST, "the URL's host";
+    ">rP" => port, "the URL's port";
+    "<st" => SENT, "bytes sent to the client, heads and body";
+    "<sh" => |out, r, _| decimal(out, r.response_head_bytes()), "bytes of heads sent to the client";
+    "<sH" => SENT_BODY, "bytes of the body sent to the client";
+    ">st" => RECEIVED, "bytes received from the client, head and body";
+    ">sh" => |out, r, _| {
+        decimal(out, r.request.map_or(r.request_bytes, |head| head.head_bytes as u64));
+    }, "bytes of the request's head";
+    "st" => TRAFFIC, "bytes received and sent";
     ">h"(FIELD) => request_field, "a field of the request";
     ">ha"(FIELD) => request_field, "the same, because requests are not adapted";
     "<h"(FIELD) => response_field, "a field of the response as it was sent";
-    "err_code" => What::Rule, "the rule that refused the request";
-    "ssl::>negotiated_version" => What::Tls(OfTls::SquidVersion),
+    "err_code" => RULE, "the rule that refused the request";
+    "ssl::>negotiated_version" => |out, r, quote| tls_version(out, r, quote, b"TLS/"),
         "the client's version of TLS: TLS/1.3 or TLS/1.2";
-    "ssl::>negotiated_cipher" => What::Tls(OfTls::Cipher), "the client's cipher suite, by IANA";
-    "ssl::>sni" => What::Tls(OfTls::ServerName), "the server name in the client's TLS";
-    "ssl::>cert_subject" => What::Tls(OfTls::Subject), "the subject of the client's certificate";
-    "ssl::>cert_issuer" => What::Tls(OfTls::Issuer), "the issuer of the client's certificate";
-    "us" => What::Tls(OfTls::Subject), "the subject of the client's certificate";
+    "ssl::>negotiated_cipher" => TLS_CIPHER, "the client's cipher suite, by IANA";
+    "ssl::>sni" => TLS_SERVER_NAME, "the server name in the client's TLS";
+    "ssl::>cert_subject" => TLS_SUBJECT, "the subject of the client's certificate";
+    "ssl::>cert_issuer" => TLS_ISSUER, "the issuer of the client's certificate";
+    "us" => TLS_SUBJECT, "the subject of the client's certificate";
     "x"(OURS) => ours, "plimsoll's own values by name";
 };
 
 /// Apache's codes.
 pub(super) const APACHE: &[Code] = codes! {
-    "a" => What::ClientAddress, "the client's address";
-    "h" => What::ClientAddress, "the client's address";
-    "A" => What::Listener, "the address of the listener, as configured";
-    "l" => What::Nothing, "the user by ident: always a dash";
-    "u" => What::User, "the user's name";
+    "a h" => CLIENT_ADDRESS, "the client's address";
+    "A" => LISTENER, "the address of the listener, as configured";
+    "l" => DASH, "the user by ident: always a dash";
+    "u" => USER, "the user's name";
     "t"(FORMAT) => apache_time, "date and time of the beginning, in UTC and brackets; {end:…} of \
         the end; sec, msec, usec, msec_frac, usec_frac or strftime";
-    "r" => What::RequestLine, "the request's first line";
-    "s" => What::Status, "the status that the client got";
-    "b" => What::BodyBytesOrDash, "bytes of the body sent, a dash for none";
-    "B" => What::BodyBytes, "bytes of the body sent";
-    "D" => What::Elapsed(1_000_000), "the time it took, us";
+    "r" => request_line, "the request's first line";
+    "s" => STATUS, "the status that the client got";
+    "b" => |out, r, _| match r.body_bytes {
+        0 => out.push(b'-'),
+        bytes => decimal(out, bytes),
+    }, "bytes of the body sent, a dash for none";
+    "B" => SENT_BODY, "bytes of the body sent";
+    "D" => ELAPSED_US, "the time it took, us";
     "T"(Optional("s, ms or us")) => apache_elapsed, "the time it took, s";
     "i"(FIELD) => request_field, "a field of the request";
     "o"(FIELD) => response_field, "a field of the response as it was sent";
-    "m" => What::Method, "the method";
-    "U" => What::Path, "the URL's path";
-    "q" => What::Query, "the query with its question mark, or nothing";
-    "H" => What::Protocol, "the protocol: HTTP/2.0, HTTP/1.1 or HTTP/1.0";
-    "v" => What::Host, "the requested host";
-    "V" => What::Host, "the requested host";
+    "m" => METHOD, "the method";
+    "U" => |out, r, quote| quoted(out, r.path_apart().0, quote, b"-"), "the URL's path";
+    "q" => |out, r, quote| quoted(out, r.path_apart().1, quote, b""),
+        "the query with its question mark, or nothing";
+    "H" => |out, r, quote| quoted(out, r.version().as_bytes(), quote, b"-"),
+        "the protocol: HTTP/2.0, HTTP/1.1 or HTTP/1.0";
+    "v V" => HOST, "the requested host";
     "p"(Optional("canonical, local or remote")) => apache_port,
         "the requested port; {local}: the listener's; {remote}: the client's";
-    "X" => What::ConnectionState, "X if the response was broken off, + if the connection stays \
-        open, otherwise -";
-    "I" => What::ReceivedBytes, "bytes received from the client, head and body";
-    "O" => What::SentBytes, "bytes sent to the client, heads and body";
-    "S" => What::Traffic, "bytes received and sent";
+    "X" => |out, r, _| out.push(match (r.broken, r.keep) {
+        (Some(_), _) => b'X',
+        (None, true) => b'+',
+        (None, false) => b'-',
+    }), "X if the response was broken off, + if the connection stays open, otherwise -";
+    "I" => RECEIVED, "bytes received from the client, head and body";
+    "O" => SENT, "bytes sent to the client, heads and body";
+    "S" => TRAFFIC, "bytes received and sent";
     "P"(Optional("pid")) => process, "the server's process id";
-    "C"(Needed("the cookie's name")) => cookie, "a cookie of the request";
+    "C"(Needed("the cookie's name")) => |name| field_name(name).map(What::Cookie),
+        "a cookie of the request";
     "c"(Needed("version, cipher or subjectdn")) => of_connection,
         "the client's TLS: its version, cipher suite, or the subject of the certificate";
     "x"(VARIABLE) => variable, "the client's TLS, by Apache's names; plimsoll's own values by name";
@@ -239,9 +231,7 @@ pub(super) const SQUID_WITHOUT: &str = "\
 pub(super) const APACHE_WITHOUT: &str = "e f k L n R ^";
 
 fn time(moment: Moment, format: &str) -> Result<What, String> {
-    if format.is_empty() {
-        return Ok(What::Clf(moment));
-    }
+    let format = if format.is_empty() { text::CLF } else { format };
     match text::bad_conversion(format.as_bytes()) {
         None => Ok(What::Time(moment, format.as_bytes().into())),
         Some(at) => {
@@ -257,31 +247,32 @@ fn apache_time(argument: &str) -> Result<What, String> {
         Some(("end", format)) => (End, format),
         _ => (Start, argument),
     };
-    match format {
-        "" => Ok(What::Time(moment, b"[%d/%b/%Y:%T %z]"[..].into())),
-        "sec" => Ok(What::Since(moment, 1)),
-        "msec" => Ok(What::Since(moment, 1000)),
-        "usec" => Ok(What::Since(moment, 1_000_000)),
-        "msec_frac" => Ok(What::Fraction(moment, 3)),
-        "usec_frac" => Ok(What::Fraction(moment, 6)),
-        _ => time(moment, format),
-    }
+    let stamp: fn(&mut Vec<u8>, u64) = match format {
+        "" => return time(moment, "[%d/%b/%Y:%T %z]"),
+        "sec" => |out, ms| decimal(out, ms / 1000),
+        "msec" => decimal,
+        "usec" => |out, ms| decimal(out, ms * 1000),
+        "msec_frac" => |out, ms| text::digits(out, ms % 1000, 3),
+        "usec_frac" => |out, ms| text::digits(out, ms % 1000 * 1000, 6),
+        _ => return time(moment, format),
+    };
+    Ok(What::Stamp(moment, stamp))
 }
 
 fn apache_elapsed(unit: &str) -> Result<What, String> {
     match unit {
-        "" | "s" => Ok(What::Elapsed(1)),
-        "ms" => Ok(What::Elapsed(1000)),
-        "us" => Ok(What::Elapsed(1_000_000)),
+        "" | "s" => Ok(What::Plain(|out, r, _| decimal(out, r.elapsed_us / 1_000_000))),
+        "ms" => Ok(What::Plain(ELAPSED_MS)),
+        "us" => Ok(What::Plain(ELAPSED_US)),
         _ => Err(format!("%T knows s, ms and us, not {unit:?}")),
     }
 }
 
 fn apache_port(which: &str) -> Result<What, String> {
     match which {
-        "" | "canonical" => Ok(What::Port),
-        "local" => Ok(What::ListenerPort),
-        "remote" => Ok(What::ClientPort),
+        "" | "canonical" => Ok(What::Plain(port)),
+        "local" => Ok(What::Plain(LISTENER_PORT)),
+        "remote" => Ok(What::Plain(CLIENT_PORT)),
         _ => Err(format!("%p knows canonical, local and remote, not {which:?}")),
     }
 }
@@ -294,46 +285,51 @@ fn response_field(name: &str) -> Result<What, String> {
     field_name(name).map(What::ResponseField)
 }
 
-fn cookie(name: &str) -> Result<What, String> {
-    field_name(name).map(What::Cookie)
-}
-
 fn process(which: &str) -> Result<What, String> {
     match which {
-        "" | "pid" => Ok(What::ProcessId),
+        "" | "pid" => Ok(What::Plain(|out, _, _| decimal(out, std::process::id().into()))),
         _ => Err(format!("%P knows pid, not {which:?}: cores have no ids")),
     }
 }
 
 fn of_connection(name: &str) -> Result<What, String> {
     match name {
-        "version" => Ok(What::Tls(OfTls::Version)),
-        "cipher" => Ok(What::Tls(OfTls::Cipher)),
-        "subjectdn" => Ok(What::Tls(OfTls::Subject)),
+        "version" => Ok(What::Plain(TLS_VERSION)),
+        "cipher" => Ok(What::Plain(TLS_CIPHER)),
+        "subjectdn" => Ok(What::Plain(TLS_SUBJECT)),
         _ => Err(format!("%c knows version, cipher and subjectdn, not {name:?}")),
     }
 }
 
 /// The variables of Apache's mod_ssl that have a value.
-const VARIABLES: &[(&str, OfTls)] = &[
-    ("SSL_PROTOCOL", OfTls::Version),
-    ("SSL_CIPHER", OfTls::Cipher),
-    ("SSL_TLS_SNI", OfTls::ServerName),
-    ("SSL_CLIENT_S_DN", OfTls::Subject),
-    ("SSL_CLIENT_I_DN", OfTls::Issuer),
-    ("SSL_CLIENT_VERIFY", OfTls::Verified),
-    ("SSL_SESSION_RESUMED", OfTls::Session),
-    ("HTTPS", OfTls::IsOn),
+const VARIABLES: &[(&str, Put)] = &[
+    ("SSL_PROTOCOL", TLS_VERSION),
+    ("SSL_CIPHER", TLS_CIPHER),
+    ("SSL_TLS_SNI", TLS_SERVER_NAME),
+    ("SSL_CLIENT_S_DN", TLS_SUBJECT),
+    ("SSL_CLIENT_I_DN", TLS_ISSUER),
+    // With an invalid certificate there is no connection.
+    ("SSL_CLIENT_VERIFY", |out, r, _| {
+        of_tls(out, r, b"NONE", |out, facts| {
+            out.extend_from_slice(if facts.peer.is_some() { b"SUCCESS" } else { b"NONE" });
+        });
+    }),
+    ("SSL_SESSION_RESUMED", |out, r, _| {
+        of_tls(out, r, b"-", |out, facts| {
+            out.extend_from_slice(if facts.resumed { b"Resumed" } else { b"Initial" });
+        });
+    }),
+    ("HTTPS", |out, r, _| out.extend_from_slice(if r.tls.is_some() { b"on" } else { b"off" })),
 ];
 
 fn variable(name: &str) -> Result<What, String> {
-    if let Some((_, of)) = VARIABLES.iter().find(|(known, _)| *known == name) {
-        return Ok(What::Tls(*of));
+    if let Some((_, put)) = VARIABLES.iter().find(|(known, _)| *known == name) {
+        return Ok(What::Plain(*put));
     }
     if !name.starts_with("SSL_") {
         return ours(name);
     }
-    let distance = |known: &&(&str, OfTls)| strsim::damerau_levenshtein(known.0, name);
+    let distance = |known: &&(&str, Put)| strsim::damerau_levenshtein(known.0, name);
     let nearest = VARIABLES.iter().min_by_key(distance).map_or("", |(known, _)| known);
     Err(format!("there is no value for {name}; the nearest is %{{{nearest}}}x"))
 }
@@ -348,152 +344,61 @@ fn field_name(name: &str) -> Result<Box<[u8]>, String> {
 }
 
 fn ours(name: &str) -> Result<What, String> {
-    match name {
-        "outcome" => Ok(What::Outcome),
-        "cache-status" => Ok(What::ResponseField(b"cache-status"[..].into())),
-        "rule" => Ok(What::Rule),
-        "broken-by" => Ok(What::BrokenBy),
-        "hierarchy" => Ok(What::Hierarchy),
-        "upstream" => Ok(What::Upstream),
-        "url" => Ok(What::Url),
-        _ => {
-            let known = match OURS {
-                Needed(known) | Optional(known) => known,
-                Argument::None => "",
-            };
-            Err(format!("{name:?} is not one of plimsoll's own values: {known}"))
-        }
-    }
+    let put: Put = match name {
+        "outcome" => OUTCOME,
+        "cache-status" => return response_field(name),
+        "rule" => RULE,
+        "broken-by" => |out, r, quote| {
+            quoted(out, r.broken.map_or("", BrokenBy::name).as_bytes(), quote, b"-");
+        },
+        "hierarchy" => HIERARCHY,
+        "upstream" => UPSTREAM,
+        "url" => url,
+        _ => return Err(format!("{name:?} is not one of plimsoll's own values: {OUR_NAMES}")),
+    };
+    Ok(What::Plain(put))
 }
 
 /// Appends a value.
 pub(super) fn value(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote) {
+    let at = |moment: &Moment| match moment {
+        Start => r.start_wall_ms(),
+        End => r.end_wall_ms,
+    };
     match what {
-        What::Nothing => out.push(b'-'),
-        What::ClientAddress => address(out, r.client.ip()),
-        What::ClientPort => decimal(out, u64::from(r.client.port())),
-        What::Listener => address(out, r.listener.ip()),
-        What::ListenerPort => decimal(out, u64::from(r.listener.port())),
-        What::Clf(moment) => Civil::of(r.at(*moment)).clf(out),
-        What::Time(moment, format) => Civil::of(r.at(*moment)).strftime(out, format),
-        What::Since(moment, per_second) => decimal(out, since(r.at(*moment), *per_second)),
-        What::Fraction(moment, places) => {
-            let ms = r.at(*moment) % 1000;
-            text::digits(out, if *places == 3 { ms } else { ms * 1000 }, *places);
-        }
-        What::StartStamp => {
-            decimal(out, r.start_wall_ms() / 1000);
-            out.push(b'.');
-            text::digits(out, r.start_wall_ms() % 1000, 3);
-        }
-        What::UpstreamStatus => match r.upstream_status() {
-            Some(status) => text::digits(out, u64::from(status), 3),
-            None => out.push(b'-'),
-        },
-        What::Tls(of) => of_tls(out, r, *of, quote),
-        What::Elapsed(per_second) => decimal(out, r.elapsed_us * per_second / 1_000_000),
-        What::Status => text::digits(out, u64::from(r.status), 3),
-        What::SentBytes => decimal(out, r.bytes),
-        What::SentHeadBytes => decimal(out, r.response_head_bytes()),
-        What::BodyBytesOrDash if r.body_bytes == 0 => out.push(b'-'),
-        What::BodyBytesOrDash | What::BodyBytes => decimal(out, r.body_bytes),
-        What::ReceivedBytes => decimal(out, r.request_bytes),
-        What::ReceivedHeadBytes => {
-            decimal(out, r.request.map_or(r.request_bytes, |head| head.head_bytes as u64));
-        }
-        What::Traffic => decimal(out, r.request_bytes + r.bytes),
-        What::Port => port(out, r),
-        What::Upstream => upstream(out, r.upstream),
-        What::UpstreamPort => match r.upstream {
-            Some(upstream) => decimal(out, u64::from(upstream.port())),
-            None => out.push(b'-'),
-        },
-        What::ProcessId => decimal(out, u64::from(std::process::id())),
-        What::Outcome | What::Hierarchy | What::ConnectionState | What::Scheme => {
-            out.extend_from_slice(word(r, what));
-        }
-        _ => piece_of_the_messages(out, r, what, quote),
+        What::Plain(put) => put(out, r, quote),
+        What::Stamp(moment, stamp) => stamp(out, at(moment)),
+        What::Time(moment, format) => Civil::of(at(moment)).strftime(out, format),
+        What::Cookie(name) => quoted(out, r.cookie(name), quote, b"-"),
+        What::RequestField(name) => quoted(out, r.request_field_named(name), quote, b"-"),
+        What::ResponseField(name) => quoted(out, r.response_field(name), quote, b"-"),
     }
 }
 
-/// Appends a property of the client's TLS; a dash without TLS.
-fn of_tls(out: &mut Vec<u8>, r: &Record<'_>, of: OfTls, quote: Quote) {
-    let Some(tls) = r.tls else {
-        let nothing: &[u8] = match of {
-            OfTls::Verified => b"NONE",
-            OfTls::IsOn => b"off",
-            _ => b"-",
-        };
-        return out.extend_from_slice(nothing);
-    };
-    tls.with_facts(&mut |facts| {
-        let peer = |name: fn(&Peer<'_>) -> Vec<u8>| facts.peer.as_ref().map(name);
-        let owned;
-        let text: &[u8] = match of {
-            OfTls::SquidVersion => {
-                out.extend_from_slice(b"TLS/");
-                facts.version.as_bytes()
-            }
-            OfTls::Version => {
-                out.extend_from_slice(b"TLSv");
-                facts.version.as_bytes()
-            }
-            OfTls::Cipher => facts.cipher.as_bytes(),
-            OfTls::ServerName => facts.server_name.unwrap_or_default().as_bytes(),
-            OfTls::Subject => {
-                owned = peer(|peer| name_text(peer.subject)).unwrap_or_default();
-                &owned
-            }
-            OfTls::Issuer => {
-                owned = peer(|peer| name_text(peer.issuer)).unwrap_or_default();
-                &owned
-            }
-            OfTls::Verified if facts.peer.is_some() => b"SUCCESS",
-            OfTls::Verified => b"NONE",
-            OfTls::Session if facts.resumed => b"Resumed",
-            OfTls::Session => b"Initial",
-            OfTls::IsOn => b"on",
-        };
-        quoted(out, text, quote, b"-");
+/// Appends a property of the client's TLS, or `otherwise` without TLS.
+fn of_tls(
+    out: &mut Vec<u8>,
+    r: &Record<'_>,
+    otherwise: &[u8],
+    put: impl Fn(&mut Vec<u8>, &Facts<'_>),
+) {
+    match r.tls {
+        Some(tls) => tls.with_facts(&mut |facts| put(out, facts)),
+        None => out.extend_from_slice(otherwise),
+    }
+}
+
+fn of_peer(out: &mut Vec<u8>, r: &Record<'_>, quote: Quote, name: fn(&Peer<'_>) -> Vec<u8>) {
+    of_tls(out, r, b"-", |out, facts| {
+        quoted(out, &facts.peer.as_ref().map(name).unwrap_or_default(), quote, b"-");
     });
 }
 
-/// Appends a value from the client or the origin, escaped.
-fn piece_of_the_messages(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote) {
-    let target = r.path_and_query();
-    let query_at = memchr::memchr(b'?', target).unwrap_or(target.len());
-    let (text, otherwise): (&[u8], &[u8]) = match what {
-        // Always one word.
-        What::User => return quoted(out, r.user, Quote::Url, b"-"),
-        What::Url => return url(out, r, quote),
-        What::RequestLine => return request_line(out, r, quote),
-        What::Method => (r.method(), b"-"),
-        What::PathAndQuery => (target, b"-"),
-        What::Path => (&target[..query_at], b"-"),
-        What::Query => (&target[query_at..], b""),
-        What::Protocol => (r.version().as_bytes(), b"-"),
-        What::Version => (r.version().trim_start_matches("HTTP/").as_bytes(), b"-"),
-        What::Host => (split_port(r.authority()).0, b"-"),
-        What::ContentType => (media_type(r.content_type), b"-"),
-        What::Cookie(name) => (r.cookie(name), b"-"),
-        What::RequestField(name) => (r.request_field_named(name), b"-"),
-        What::ResponseField(name) => (r.response_field(name), b"-"),
-        What::Rule => (r.rule.as_bytes(), b"-"),
-        What::BrokenBy => (r.broken.map_or("", BrokenBy::name).as_bytes(), b"-"),
-        _ => unreachable!("value() has written the others"),
-    };
-    quoted(out, text, quote, otherwise);
-}
-
-fn word(r: &Record<'_>, what: &What) -> &'static [u8] {
-    match what {
-        What::Outcome => squid_code(r),
-        What::Hierarchy => hierarchy(r),
-        What::ConnectionState if r.broken.is_some() => b"X",
-        What::ConnectionState if r.keep => b"+",
-        What::Scheme if r.request.is_some() => r.scheme().as_bytes(),
-        _ => b"-",
-    }
+fn tls_version(out: &mut Vec<u8>, r: &Record<'_>, quote: Quote, before: &[u8]) {
+    of_tls(out, r, b"-", |out, facts| {
+        out.extend_from_slice(before);
+        quoted(out, facts.version.as_bytes(), quote, b"-");
+    });
 }
 
 /// Squid's code for the source of a response.
@@ -540,27 +445,10 @@ pub(super) fn request_line(out: &mut Vec<u8>, r: &Record<'_>, quote: Quote) {
     out.extend_from_slice(r.version().as_bytes());
 }
 
-fn port(out: &mut Vec<u8>, r: &Record<'_>) {
+fn port(out: &mut Vec<u8>, r: &Record<'_>, _: Quote) {
     match (split_port(r.authority()).1, r.request) {
         (_, None) => out.push(b'-'),
         (b"", Some(_)) => decimal(out, u64::from(r.scheme.port())),
         (port, Some(_)) => quoted(out, port, Quote::Url, b"-"),
-    }
-}
-
-fn since(unix_ms: u64, per_second: u64) -> u64 {
-    match per_second {
-        1 => unix_ms / 1000,
-        1000 => unix_ms,
-        _ => unix_ms * (per_second / 1000),
-    }
-}
-
-impl Record<'_> {
-    fn at(&self, moment: Moment) -> u64 {
-        match moment {
-            Start => self.start_wall_ms(),
-            End => self.end_wall_ms,
-        }
     }
 }

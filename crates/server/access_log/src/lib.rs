@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::limits::BATCH_BYTES;
 
-use self::codes::{APACHE, Argument, Code, SQUID};
+use self::codes::{Argument, Code};
 use self::template::{Dialect, Template};
 use self::text::Civil;
 use self::urls::Sampling;
@@ -94,18 +94,18 @@ pub struct LogCode {
 
 /// Every code of format strings.
 pub fn log_codes() -> Vec<LogCode> {
-    let of = |dialect, codes: &'static [Code]| {
-        codes.iter().map(move |code| LogCode {
-            dialect,
-            code: match code.argument {
-                Argument::None => format!("%{}", code.name),
-                Argument::Needed(meaning) => format!("%{{{meaning}}}{}", code.name),
-                Argument::Optional(meaning) => format!("%{0} %{{{meaning}}}{0}", code.name),
-            },
-            help: code.help,
-        })
+    let of = |(dialect, name, code): (_, &str, &Code)| LogCode {
+        dialect,
+        code: match code.argument {
+            Argument::None => format!("%{name}"),
+            Argument::Needed(meaning) => format!("%{{{meaning}}}{name}"),
+            Argument::Optional(meaning) => format!("%{name} %{{{meaning}}}{name}"),
+        },
+        help: code.help,
     };
-    of("squid", SQUID).chain(of("apache", APACHE)).collect()
+    let squid = Dialect::Squid.codes().map(|(name, code)| ("squid", name, code));
+    let apache = Dialect::Apache.codes().map(|(name, code)| ("apache", name, code));
+    squid.chain(apache).map(of).collect()
 }
 
 /// The part of the log that belongs to a core.

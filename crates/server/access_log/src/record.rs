@@ -185,6 +185,12 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// The path, and the query with its question mark.
+    pub(super) fn path_apart(&self) -> (&'a [u8], &'a [u8]) {
+        let target = self.path_and_query();
+        target.split_at(memchr::memchr(b'?', target).unwrap_or(target.len()))
+    }
+
     /// `HTTP/2.0`, `HTTP/1.1` or `HTTP/1.0`; nothing without a request.
     pub(super) fn version(&self) -> &'static str {
         self.request.map_or("", |head| head.version.as_str())

@@ -36,11 +36,13 @@ impl Dialect {
         }
     }
 
-    fn codes(self) -> &'static [Code] {
-        match self {
+    /// Each name with its code.
+    pub(super) fn codes(self) -> impl Iterator<Item = (&'static str, &'static Code)> {
+        let codes = match self {
             Dialect::Squid => SQUID,
             Dialect::Apache => APACHE,
-        }
+        };
+        codes.iter().flat_map(|code| code.names.split(' ').map(move |name| (name, code)))
     }
 }
 
@@ -49,19 +51,29 @@ fn is_or_begins(asked: &str, name: &str) -> bool {
     asked == name || (name.ends_with("::") && asked.starts_with(name))
 }
 
-/// A parsed format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A parsed format. Two are equal if their texts are.
+#[derive(Clone, Debug)]
 pub struct Template {
+    dialect: Dialect,
+    text: Box<str>,
     pieces: Vec<Piece>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl PartialEq for Template {
+    fn eq(&self, other: &Template) -> bool {
+        (self.dialect, &self.text) == (other.dialect, &other.text)
+    }
+}
+
+impl Eq for Template {}
+
+#[derive(Clone, Debug)]
 enum Piece {
     Text(Box<[u8]>),
     Value(Value),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Value {
     what: What,
     quote: Quote,
@@ -70,7 +82,7 @@ struct Value {
 }
 
 /// Squid's width, alignment and maximum length.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Layout {
     left: bool,
     zeros: bool,
@@ -79,7 +91,7 @@ struct Layout {
 }
 
 /// Apache's `%400,501{…}i`: a dash for other statuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Only {
     except: bool,
     statuses: Vec<u16>,
@@ -112,7 +124,7 @@ impl Template {
         if parser.pieces.is_empty() {
             return Err("the log format is empty".to_owned());
         }
-        Ok(Template { pieces: parser.pieces })
+        Ok(Template { dialect, text: text.into(), pieces: parser.pieces })
     }
 }
 
@@ -255,14 +267,13 @@ impl<'t> Parser<'t> {
         let mut argument = self.argument(start)?;
         let _ = self.rest().starts_with("http::").then(|| self.at += "http::".len());
         let rest = self.rest();
-        let fits = |code: &&Code| rest.starts_with(code.name);
-        let code = self.dialect.codes().iter().filter(fits).max_by_key(|code| code.name.len());
-        let Some(code) = code else {
+        let fits = self.dialect.codes().filter(|(name, _)| rest.starts_with(name));
+        let Some((name, code)) = fits.max_by_key(|(name, _)| name.len()) else {
             let asked: String =
                 rest.chars().take_while(|c| c.is_alphanumeric() || "<>:_".contains(*c)).collect();
             return Err(self.unknown(start, &asked));
         };
-        self.at += code.name.len();
+        self.at += name.len();
         if argument.is_none() && code.argument != Argument::None {
             argument = self.argument(start)?;
         }
@@ -271,7 +282,7 @@ impl<'t> Parser<'t> {
             Some(b'[') => Quote::Bracket,
             _ => Quote::Url,
         });
-        let what = self.what(start, code, argument)?;
+        let what = self.what(start, (name, code), argument)?;
         Ok(Value { what, quote, layout, only: None })
     }
 
@@ -320,11 +331,11 @@ impl<'t> Parser<'t> {
         self.take(b"<>");
         let argument = self.argument(start)?;
         let letter: String = self.rest().chars().take(1).collect();
-        let Some(code) = self.dialect.codes().iter().find(|code| code.name == letter) else {
+        let Some((name, code)) = self.dialect.codes().find(|(name, _)| *name == letter) else {
             return Err(self.unknown(start, &letter));
         };
-        self.at += code.name.len();
-        let what = self.what(start, code, argument)?;
+        self.at += name.len();
+        let what = self.what(start, (name, code), argument)?;
         let only = (except || !statuses.is_empty()).then(|| Box::new(Only { except, statuses }));
         Ok(Value { what, quote: Quote::Apache, layout: None, only })
     }
@@ -342,8 +353,12 @@ impl<'t> Parser<'t> {
         Ok(Some(argument))
     }
 
-    fn what(&self, start: usize, code: &Code, argument: Option<&str>) -> Result<What, String> {
-        let name = code.name;
+    fn what(
+        &self,
+        start: usize,
+        (name, code): (&str, &Code),
+        argument: Option<&str>,
+    ) -> Result<What, String> {
         let argument = match (code.argument, argument) {
             (Argument::Needed(_), Some("")) | (Argument::None, Some(_)) => {
                 return Err(self.wrong(start, format!("%{name} takes no such argument")));
@@ -357,11 +372,9 @@ impl<'t> Parser<'t> {
     }
 
     fn unknown(&self, start: usize, asked: &str) -> String {
-        let distance = |code: &&Code| strsim::damerau_levenshtein(code.name, asked);
-        let nearest = self.dialect.codes().iter().min_by_key(distance);
-        let nearest = nearest.map_or_else(String::new, |code| {
-            format!("; the nearest is %{}: {}", code.name, code.help)
-        });
+        let distance = |(name, _): &(&str, _)| strsim::damerau_levenshtein(name, asked);
+        let (name, code) = self.dialect.codes().min_by_key(distance).expect("a dialect has codes");
+        let nearest = format!("; the nearest is %{name}: {}", code.help);
         let dialect = self.dialect.name();
         if self.dialect.without().split(' ').any(|name| is_or_begins(asked, name)) {
             let text = format!("%{asked} is one of {dialect} codes but has no value here{nearest}");

@@ -171,26 +171,14 @@ impl Civil {
 
     /// `17/May/2015:10:05:03 +0000`
     pub(super) fn clf(&self, out: &mut Vec<u8>) {
-        self.parts(out, b"d/b/Y:T z");
+        self.strftime(out, CLF.as_bytes());
     }
 
     /// `2015-05-17T10:05:03.042Z`
     pub(super) fn iso_ms(&self, out: &mut Vec<u8>, ms: u64) {
-        self.parts(out, b"F");
-        out.push(b'T');
-        self.parts(out, b"T");
-        out.push(b'.');
+        self.strftime(out, b"%FT%T.");
         digits(out, ms % 1000, 3);
         out.push(b'Z');
-    }
-
-    /// Appends conversions by their letter and other bytes unchanged.
-    fn parts(&self, out: &mut Vec<u8>, letters: &[u8]) {
-        for &letter in letters {
-            if !self.conversion(out, letter) {
-                out.push(letter);
-            }
-        }
     }
 
     /// Appends one conversion of strftime(3), in UTC; false if the letter has none.
@@ -213,13 +201,7 @@ impl Civil {
             b'S' => out.extend_from_slice(self.part(23, 2)),
             b'T' => out.extend_from_slice(self.part(17, 8)),
             b'R' => out.extend_from_slice(self.part(17, 5)),
-            b'F' => {
-                out.extend_from_slice(self.part(12, 4));
-                out.push(b'-');
-                digits(out, self.month(), 2);
-                out.push(b'-');
-                out.extend_from_slice(self.part(5, 2));
-            }
+            b'F' => self.strftime(out, b"%Y-%m-%d"),
             b's' => decimal(out, self.second),
             b'z' => out.extend_from_slice(b"+0000"),
             b'Z' => out.extend_from_slice(b"UTC"),
@@ -243,6 +225,9 @@ impl Civil {
         }
     }
 }
+
+/// The date and time of the common log format.
+pub(super) const CLF: &str = "%d/%b/%Y:%T %z";
 
 /// The conversions that a time format may have.
 pub(super) const CONVERSIONS: &str = "%a %b %d %e %F %h %H %j %m %M %R %s %S %T %y %Y %z %Z %%";

@@ -15,7 +15,6 @@ pub mod changes;
 pub mod coding_jobs;
 pub mod disk;
 pub mod doubts;
-pub mod encoded_heads;
 pub mod flight;
 mod form_heads;
 pub mod forms;

@@ -5,6 +5,7 @@
 
 use caching::ContentRange;
 use caching::range::ByteRange;
+use http1::Sink;
 
 use crate::partial::{Partial, slices};
 use crate::stored::{Framing, Head, Stored, Use};
@@ -83,16 +84,16 @@ impl<'s> Parts<'s> {
         frames as u64 + content
     }
 
-    /// Appends the head.
-    pub fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+    /// Writes the head.
+    pub fn write_head(&self, out: &mut impl Sink, use_: &Use<'_>) {
         let head = self.content.head();
         match self.ranges[..] {
             [range] => {
                 let complete_bytes = self.content.complete_bytes();
                 let part = ContentRange { range, complete_bytes };
-                head.append_part(out, part, Framing::Length(range.bytes()), use_);
+                head.write_part(out, part, Framing::Length(range.bytes()), use_);
             }
-            _ => head.append_parts(out, &self.boundary, self.body_bytes(), use_),
+            _ => head.write_parts(out, &self.boundary, self.body_bytes(), use_),
         }
     }
 

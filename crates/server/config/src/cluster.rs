@@ -6,7 +6,8 @@ use std::time::Duration;
 use http1::FieldNames;
 use ipnet::IpNet;
 
-use super::table::{Here, Key, Table, keys};
+use super::here::Here;
+use super::table::{Key, Table, keys};
 use super::value::Kind;
 use super::{
     Ejection, Group, HealthCheck, Listener, Origin, Queue, Retries, Role, Timeouts, UpstreamReuse,

@@ -6,7 +6,8 @@ use coding::limits::ZSTD_LEVEL_MAX;
 use coding::rules::Pattern;
 use coding::{Coding, Level, Rules, TagRule};
 
-use super::table::{Here, Key, Table, keys};
+use super::here::Here;
+use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, words};
 use crate::limits::{CODED_TYPES_MAX, CODING_JOBS_MAX};
 

@@ -10,10 +10,11 @@ use toml::de::DeTable;
 
 use super::Path as RoutePath;
 use super::cluster::Waits;
+use super::here::{Here, Reader};
 use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
 use super::peer_keys::{DigestSection, HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
-use super::table::{Here, Reader, at_restart, read_table};
+use super::table::{at_restart, read_table};
 use super::tls_keys;
 use super::{
     Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,

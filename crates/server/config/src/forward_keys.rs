@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::table::{Here, Key, Table, keys};
+use super::here::Here;
+use super::table::{Key, Table, keys};
 use super::value::{Kind, Setting, quoted, understood, words};
 use super::{ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Users, Via, ViaName};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::FieldRule;
 use crate::captures::{Piece, pieces};
+use crate::here::Here;
 use crate::limits::{KEY_PATTERNS_MAX, LIFETIMES_MAX, PATTERN_BYTES_MAX};
-use crate::table::{Here, Key, Table, keys};
+use crate::table::{Key, Table, keys};
 use crate::value::{Kind, WHILE, understood, words};
 
 /// The field by which the upstream learns the class of the device.
@@ -365,7 +366,7 @@ impl KeySettings {
         prefix: Option<&str>,
         mut adds: impl Iterator<Item = &'a String>,
     ) -> Result<(), (&'static str, String)> {
-        let written = |key: &&str| here.is_written(key);
+        let written = |key: &&str| here.has(key);
         if let Some(key) = OF_THE_STORE.into_iter().chain(["device"]).find(written)
             && !leads
         {
@@ -376,7 +377,7 @@ impl KeySettings {
         {
             return Err((key, "with store = false this has no effect".to_owned()));
         }
-        if here.is_written("query_keep") && self.query_keep.is_empty() {
+        if here.has("query_keep") && self.query_keep.is_empty() {
             let text = "to keep no parameter, write query = \"none\"";
             return Err(("query_keep", text.to_owned()));
         }

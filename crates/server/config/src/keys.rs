@@ -15,15 +15,16 @@ use toml::de::DeValue;
 use super::cluster::ClusterSection;
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
+use super::here::Here;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
-use super::table::{Here, Key, Table, keys};
+use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
     KeySettings, Lifetime, ListenerTls, Origin, Path, ProxyHeader, PurgeRules, Queue, Quota,
     Retries, Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
-use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
+use crate::limits::{Limits, MANY, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
 use dns::NameServers;
 use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
@@ -31,8 +32,6 @@ use http1::FieldNames;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
-/// A count that no one has a reason to exceed.
-pub(crate) const MANY: u64 = 1_000_000;
 /// A share in percent.
 const PERCENT: Kind = Kind::Count(0, 100);
 const STATUS: Kind = Kind::Count(100, 599);

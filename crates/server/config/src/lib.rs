@@ -2,6 +2,10 @@
 //!
 //! The types of the sections are here and in files with their names. `keys` declares the keys of a
 //! configuration file, each once; `file` converts a file into the types.
+//!
+//! A key is parsed into the type of the crate that uses the value: a certificate is a type of
+//! `transport`, the geometry of a disk a type of `store`, a log format a type of `access_log`. So a
+//! value is checked once, where its line is known. This is why this crate is above those crates.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +15,7 @@ mod compression;
 mod file;
 mod forward;
 mod forward_keys;
+mod here;
 mod key_settings;
 mod keys;
 pub mod limits;

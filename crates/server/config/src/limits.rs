@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// A count that no configuration has a reason to exceed.
+pub(crate) const MANY: u64 = 1_000_000;
 /// Maximum servers of a group: as many as a request can remember having tried.
 pub const SERVERS_PER_GROUP_MAX: usize = 128;
 /// The largest weight of a server.

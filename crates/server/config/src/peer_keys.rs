@@ -8,11 +8,12 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::keys::MANY;
+use super::here::Here;
+use super::limits::MANY;
 use super::peers::{
     AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
 };
-use super::table::{Here, Key, Table, keys};
+use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, understood, words};
 use super::{Balance, Ejection, Group, HealthCheck, Origin, Queue, Retries, Server, Timeouts};
 use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};

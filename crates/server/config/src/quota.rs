@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::table::{Here, Key, Table, keys};
+use super::here::Here;
+use super::table::{Key, Table, keys};
 use super::value::{Kind, TIMEOUT, understood, words};
 use super::{Config, Host, Role};
 use crate::limits::{

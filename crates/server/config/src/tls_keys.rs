@@ -1,7 +1,8 @@
 //! The TLS keys: for listeners, upstreams, and servers named by clients.
 
+use super::here::Here;
 use super::keys::ListenTable;
-use super::table::{Here, Key, Table, keys};
+use super::table::{Key, Table, keys};
 use super::value::Kind;
 use super::{CertificateFiles, Group, Listener, ListenerTls, Role, UpstreamTls};
 use transport::tls::{ClientTls, Offered, ServerTls};

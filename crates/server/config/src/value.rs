@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::table::{Here, a_type, listed};
+use super::here::{Here, a_type, listed};
 use super::{Host, Origin, Path as RoutePath};
 
 /// Type, unit and bounds of a value.
@@ -402,7 +402,7 @@ macro_rules! understood {
             fn read(
                 value: &toml::Spanned<toml::de::DeValue<'_>>,
                 _: &$crate::value::Kind,
-                here: &mut $crate::table::Here<'_, '_>,
+                here: &mut $crate::here::Here<'_, '_>,
             ) -> Option<$type> {
                 $crate::value::read_understood(value, here)
             }
@@ -434,7 +434,7 @@ macro_rules! words {
             fn read(
                 value: &toml::Spanned<toml::de::DeValue<'_>>,
                 kind: &$crate::value::Kind,
-                here: &mut $crate::table::Here<'_, '_>,
+                here: &mut $crate::here::Here<'_, '_>,
             ) -> Option<$type> {
                 match String::read(value, kind, here)?.as_str() {
                     $($word => Some($value),)+

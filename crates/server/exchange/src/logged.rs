@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use access_log::Record;
 use cache::stored::{Stored, Use};
 use core_io::CoreIo;
-use http1::RequestHead;
+use http1::{RequestHead, write};
 use outcome::{BrokenBy, Hierarchy, Outcome, Refusal};
 use transport::tls::TlsFacts;
 
@@ -35,7 +35,8 @@ impl Origin<'_> {
         count_hit(io, stored.status(), 0);
         if io.log.takes_hit() {
             let mut response_head = Vec::new();
-            stored.append_head(&mut response_head, use_);
+            stored.write_head(&mut response_head, use_);
+            write::end(&mut response_head);
             let hit = LoggedHit {
                 status: stored.status(),
                 response_head: &response_head,

@@ -27,7 +27,7 @@ use http1::{
     BodyKind, Expectation, Fields, Method, Name, RequestHead, Scheme, Target, Version, tokens,
 };
 use outcome::{Hierarchy, Refusal};
-use policy::peers::{Allowed, Peers, code};
+use policy::peers::{Allowed, code};
 use policy::reading::Reading;
 use policy::routes::Route;
 use policy::via::ViaNames;
@@ -35,7 +35,7 @@ use upstream::{BodyLength, To};
 
 use crate::cluster::{Share, Used};
 use crate::listener::ListenerContext;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Peers, Snapshot};
 use crate::worker::Worker;
 
 /// One request.
@@ -358,7 +358,7 @@ impl Course {
 /// What the log says of such a destination.
 pub(crate) fn used(to: &To) -> Hierarchy {
     match to {
-        To::Group(parents, ..) => code(parents),
+        To::Group(parents, ..) => code(&parents.config),
         To::Addresses(..) => Hierarchy::Direct,
     }
 }

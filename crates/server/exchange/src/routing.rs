@@ -13,7 +13,7 @@ use config::{Action, DigestServer, Role};
 use http1::{Name, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
-use policy::peers::{Allowed, Peers};
+use policy::peers::Allowed;
 use transport::Transport;
 use transport::proxy_protocol::Ends;
 use transport::tls::TlsFacts;
@@ -25,6 +25,7 @@ use crate::fetch::hierarchy::{addresses, tls_peer};
 use crate::listener::ListenerContext;
 use crate::request::{Class, Course, Destination, Request, RequestedUri, has_content};
 use crate::shared;
+use crate::snapshot::Peers;
 use crate::step::Step;
 
 /// The client's connection, as far as it matters to a request.
@@ -122,7 +123,7 @@ impl Request {
         if connection.is_early && !(route.config.early_data && choice.is_sole) {
             return Err(Refusal::TooEarly);
         }
-        let by_route = match &route.group {
+        let by_route = match snapshot.group_of(route) {
             None => ByRoute::Answers(Box::new(match route.captured(uri.reading()) {
                 Some(captured) => captured.action(&route.config.action),
                 None => route.config.action.clone(),
@@ -258,10 +259,11 @@ impl Request {
             return None;
         }
         let host = parsed.host;
-        let allowed = match peers.allowed(std::str::from_utf8(host).ok()?, self.method_bytes()) {
-            Allowed::Direct => Allowed::Direct,
-            Allowed::Either | Allowed::Peer => Allowed::Either,
-        };
+        let allowed =
+            match peers.rules.allowed(std::str::from_utf8(host).ok()?, self.method_bytes()) {
+                Allowed::Direct => Allowed::Direct,
+                Allowed::Either | Allowed::Peer => Allowed::Either,
+            };
         Some(Course::to_origin(peers, allowed, false))
     }
 
@@ -295,7 +297,7 @@ impl Request {
         (host, port): (&[u8], u16),
     ) -> Result<(Allowed, Option<&'p Arc<Group>>), Refusal> {
         let name = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
-        let allowed = peers.allowed(name, self.method_bytes());
+        let allowed = peers.rules.allowed(name, self.method_bytes());
         let parents = peers.parents.as_ref().filter(|group| match allowed {
             Allowed::Direct => false,
             Allowed::Either => group.is_usable(),

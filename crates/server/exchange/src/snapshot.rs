@@ -5,12 +5,13 @@
 //! snapshot that it began with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::{Config, Role};
 use policy::forward::Rules;
-use policy::peers::Peers;
+use policy::peers::DirectRules;
 use policy::quota::Quotas;
-use policy::routes::Routes;
+use policy::routes::{Route, Routes};
 use policy::via::ViaNames;
 use upstream::group::Group;
 use upstream::peers::Peer;
@@ -52,10 +53,10 @@ impl Snapshot {
         let one_each = asked.iter().map(|peer| &peer.group);
         let registry = &shared.upstreams;
         let groups = registry.groups(config.groups.iter().chain(parents).chain(one_each));
-        let (of_routes, of_peers) = groups.split_at(config.groups.len());
+        let of_peers = &groups[config.groups.len()..];
         let (parents, of_asked) = of_peers.split_at(usize::from(parents.is_some()));
         let asked = registry.peers(asked, of_asked);
-        let routes = Arc::new(Routes::new(&config.routes, of_routes));
+        let routes = Arc::new(Routes::new(&config.routes, &config.groups));
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let cluster = config.cluster.as_ref();
@@ -88,8 +89,49 @@ impl Snapshot {
         }
     }
 
+    /// The group of a route; `None` if the route gives the answer itself.
+    pub(crate) fn group_of(&self, route: &Route) -> Option<&Arc<Group>> {
+        debug_assert!(route.group.is_none_or(|at| at < self.config.groups.len()));
+        route.group.map(|at| &self.groups[at])
+    }
+
     /// The limits of the configuration.
     pub fn limits(&self) -> &Limits {
         &self.config.limits
+    }
+}
+
+/// The peers of forward listeners, ready for use.
+#[derive(Debug)]
+pub struct Peers {
+    /// Which requests go to peers.
+    pub(crate) rules: DirectRules,
+    /// The parents.
+    pub(crate) parents: Option<Arc<Group>>,
+    /// The peers that are asked before a request is sent.
+    pub(crate) asked: Arc<[Peer]>,
+    /// How long a request waits for the answers of peers.
+    pub(crate) query_timeout: Duration,
+    /// How long a peer may have a response that was purged or changed here.
+    pub(crate) doubt_time: Duration,
+    /// Peers are notified of changes by unsafe methods.
+    pub(crate) clear_changed: bool,
+}
+
+impl Peers {
+    /// From the configuration, with the parents as a group.
+    pub(crate) fn new(
+        config: &config::Hierarchy,
+        parents: Option<Arc<Group>>,
+        asked: Arc<[Peer]>,
+    ) -> Peers {
+        Peers {
+            rules: DirectRules::new(config),
+            parents,
+            asked,
+            query_timeout: config.query_timeout,
+            doubt_time: config.doubt_time,
+            clear_changed: config.clear_changed,
+        }
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use access_log::CoreLog;
 use cache::Cache;
-use cache::encoded_heads::EncodedHeads;
 use cache::flight::Flight;
 use cache::sizing::CoreSample;
 use core_io::CoreIo;
@@ -39,15 +38,6 @@ pub struct Worker {
     /// What else the cores share.
     pub shared: Arc<Shared>,
     snapshot: RefCell<Rc<Snapshot>>,
-    /// Where the fields of HTTP/2 and HTTP/3 are decoded.
-    pub http2_scratch: RefCell<http2::Scratch>,
-    /// Buffers for the output of HTTP/2 connections, so that an idle one holds none.
-    pub http2_outputs: RefCell<Vec<Vec<u8>>>,
-    /// Heads of stored responses, encoded for HTTP/2.
-    pub encoded_heads: RefCell<EncodedHeads>,
-    /// The same for HTTP/3.
-    #[cfg(feature = "tls")]
-    pub http3_heads: RefCell<EncodedHeads>,
     /// Its sample for the forecast of other store sizes.
     pub sizing: CoreSample,
     /// Bodies that this core fetches for the store and for readers on any core.
@@ -80,11 +70,6 @@ impl Worker {
             upstreams: Upstreams::new(&io),
             io,
             cache: Arc::clone(&shared.cache),
-            http2_scratch: RefCell::new(http2::Scratch::new()),
-            http2_outputs: RefCell::default(),
-            encoded_heads: RefCell::new(EncodedHeads::new(http2::hpack::encode_without_table)),
-            #[cfg(feature = "tls")]
-            http3_heads: RefCell::new(EncodedHeads::new(http3::qpack::encode_field)),
             sizing: CoreSample::default(),
             fillings: RefCell::default(),
             verifying: Verifying::default(),

@@ -1,50 +1,50 @@
-//! The files that are read: one, and those that it includes, within the limits.
+//! The files that are read, within the limits, and the notes of their directives.
 
 use std::rc::Rc;
 
 use crate::limits::{DIRECTIVES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, INPUT_BYTES_MAX};
-use crate::note::Place;
-use crate::{Included, SyntaxError};
+use crate::note::{Notes, Place};
+use crate::{Included, Parsed, SyntaxError};
 
-/// A file: its name and its text.
-pub(crate) type File = (Rc<str>, String);
-
-/// Reads included files through the caller's function, and counts what was read.
+/// Reads included files through the caller's function, and counts them and their directives.
 pub(crate) struct Input<'r> {
-    read: &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>,
+    read: Read<'r>,
     files: usize,
     bytes: usize,
     depth: usize,
     directives: usize,
+    pub(crate) notes: Notes,
+    /// Keep open what was protected by a rule that was not carried.
+    pub(crate) open: bool,
 }
 
+/// The caller's function: the files that a name stands for, or why it cannot read them.
+pub(crate) type Read<'r> = &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>;
+
 impl<'r> Input<'r> {
-    pub(crate) fn new(read: &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>) -> Input<'r> {
-        Input { read, files: 0, bytes: 0, depth: 0, directives: 0 }
+    pub(crate) fn new(read: Read<'r>, open: bool) -> Input<'r> {
+        let (files, bytes, depth, directives, notes) = (0, 0, 0, 0, Notes::default());
+        Input { read, files, bytes, depth, directives, notes, open }
     }
 
     /// Counts a file.
     ///
     /// # Errors
-    /// There are too many, or they are too large.
-    pub(crate) fn count_file(&mut self, at: &Place, text: &str) -> Result<(), SyntaxError> {
+    /// There are too many files, or the files are too large.
+    pub(crate) fn count_file(&mut self, at: &Place, text: &str) -> Parsed<()> {
         self.files += 1;
         self.bytes += text.len();
-        if self.files > FILES_MAX {
-            return Err(SyntaxError::at(at, format!("more than {FILES_MAX} files are included")));
-        }
-        if self.bytes > INPUT_BYTES_MAX {
-            let text = format!("the files are larger than {INPUT_BYTES_MAX} bytes together");
-            return Err(SyntaxError::at(at, text));
-        }
-        Ok(())
+        let many = format!("more than {FILES_MAX} files are included");
+        check(self.files <= FILES_MAX, at, many)?;
+        let large = format!("the files are larger than {INPUT_BYTES_MAX} bytes together");
+        check(self.bytes <= INPUT_BYTES_MAX, at, large)
     }
 
     /// Counts a directive.
     ///
     /// # Errors
-    /// There are too many.
-    pub(crate) fn count_directive(&mut self, at: &Place) -> Result<(), SyntaxError> {
+    /// There are too many directives.
+    pub(crate) fn count_directive(&mut self, at: &Place) -> Parsed<()> {
         self.directives += 1;
         if self.directives > DIRECTIVES_MAX {
             return Err(SyntaxError::at(at, format!("more than {DIRECTIVES_MAX} directives")));
@@ -52,45 +52,55 @@ impl<'r> Input<'r> {
         Ok(())
     }
 
-    /// The files that a name or a pattern stands for. If the caller cannot read it, the inner
+    /// The files that a name or a pattern stands for. If the caller cannot read them, the inner
     /// result says why.
     ///
     /// # Errors
-    /// There are too many, or they are too large.
+    /// There are too many files, or the files are too large.
     pub(crate) fn files(
         &mut self,
         at: &Place,
         name: &str,
-    ) -> Result<Result<Vec<File>, String>, SyntaxError> {
-        let included = match (self.read)(name) {
-            Ok(included) => included,
-            Err(why) => return Ok(Err(why)),
-        };
-        let mut files = Vec::new();
-        for Included { name, text } in included {
-            self.count_file(at, &text)?;
-            files.push((Rc::from(name), text));
+    ) -> Parsed<Result<Vec<Included>, String>> {
+        let included = (self.read)(name);
+        for file in included.iter().flatten() {
+            self.count_file(at, &file.text)?;
         }
-        Ok(Ok(files))
+        Ok(included)
     }
 
-    /// Goes one level down in included files while `within` runs.
+    /// Parses the files of an include, one level down. Writes the note of the directive. Returns
+    /// whether the caller can read the files. If not, they may have had rules that keep requests
+    /// out.
     ///
     /// # Errors
-    /// There are too many levels, or what `within` returns.
-    pub(crate) fn nested<T>(
+    /// A limit is exceeded, or an error of `parse`.
+    pub(crate) fn include(
         &mut self,
         at: &Place,
-        within: impl FnOnce(&mut Self) -> Result<T, SyntaxError>,
-    ) -> Result<T, SyntaxError> {
-        if self.depth == INCLUDE_DEPTH_MAX {
-            let text =
+        name: &str,
+        mut parse: impl FnMut(&Rc<str>, &str, &mut Self) -> Parsed<()>,
+    ) -> Parsed<bool> {
+        let files = match self.files(at, name)? {
+            Ok(files) => files,
+            Err(why) => {
+                self.notes.unprotected(at, why);
+                return Ok(false);
+            }
+        };
+        self.notes.carried(at);
+        for Included { name, text } in files {
+            let deep =
                 format!("files include each other more than {INCLUDE_DEPTH_MAX} levels deep");
-            return Err(SyntaxError::at(at, text));
+            check(self.depth < INCLUDE_DEPTH_MAX, at, deep)?;
+            self.depth += 1;
+            parse(&Rc::from(name), &text, self)?;
+            self.depth -= 1;
         }
-        self.depth += 1;
-        let done = within(self);
-        self.depth -= 1;
-        done
+        Ok(true)
     }
+}
+
+fn check(holds: bool, at: &Place, otherwise: String) -> Parsed<()> {
+    if holds { Ok(()) } else { Err(SyntaxError::at(at, otherwise)) }
 }

@@ -31,6 +31,7 @@ mod pattern;
 mod route;
 mod squid;
 pub mod starter;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -42,8 +43,8 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use crate::input::Input;
-use crate::note::{Notes, Place};
-use crate::tree::{Section, Tree, Value};
+use crate::note::Place;
+use crate::tree::{Section, Tree};
 
 pub use crate::note::{Fate, Note};
 
@@ -148,6 +149,9 @@ pub struct SyntaxError {
     pub what: String,
 }
 
+/// A result of a parser.
+pub(crate) type Parsed<T> = Result<T, SyntaxError>;
+
 impl SyntaxError {
     pub(crate) fn at(at: &Place, what: impl Into<String>) -> SyntaxError {
         SyntaxError { file: at.file.to_string(), line: at.line, what: what.into() }
@@ -173,14 +177,13 @@ pub fn import(
     read: &mut dyn FnMut(&str) -> Result<Vec<Included>, String>,
 ) -> Result<Imported, SyntaxError> {
     let at = Place::new(&Rc::from(name), 1);
-    let mut input = Input::new(read);
+    let mut input = Input::new(read, options.open);
     input.count_file(&at, text)?;
-    let (mut tree, mut notes) = (Tree::default(), Notes::default());
-    match source {
-        Source::Squid => squid::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
-        Source::Nginx => nginx::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
-        Source::Vcl => vcl::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
-    }
+    let (mut tree, notes) = match source {
+        Source::Squid => squid::import(&at.file, text, &mut input)?,
+        Source::Nginx => nginx::import(&at.file, text, &mut input)?,
+        Source::Vcl => vcl::import(&at.file, text, &mut input)?,
+    };
     needs_an_upstream(&mut tree);
     let head = format!(
         "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \
@@ -193,14 +196,13 @@ pub fn import(
 
 /// A reverse listener needs an upstream, also if all routes give answers themselves.
 fn needs_an_upstream(tree: &mut Tree) {
-    let role = |section: &Section| section.get("role").cloned();
-    let is_reverse = |section: &Section| role(section) != Some(Value::from("forward"));
+    let is_reverse = |section: &Section| section.text("role") != Some("forward");
     let wanted = tree.all("listen").any(is_reverse) && tree.all("upstream").next().is_none();
     if wanted {
         let mut section = Section::new("upstream");
         section.comment("No route uses this one. A reverse listener needs an upstream.");
-        section.set_for("name", "none", "no upstream was carried");
-        section.below("upstream.server").set_for("url", "http://127.0.0.1:9", "port of discard");
+        section.set("name", "none", "no upstream was carried");
+        section.below("upstream.server").set("url", "http://127.0.0.1:9", "port of discard");
         tree.add(section);
     }
 }

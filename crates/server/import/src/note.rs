@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
+use crate::table::Becomes;
+
 /// What became of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -131,6 +133,13 @@ impl Notes {
                 }
             }
             _ => *there = Some(note),
+        }
+    }
+
+    /// A directive became this.
+    pub(crate) fn became(&mut self, at: &Place, becomes: &Becomes) {
+        if let Some((fate, why)) = becomes.parts() {
+            self.add(at, fate, why);
         }
     }
 

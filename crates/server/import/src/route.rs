@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::limits::PATTERNS_MAX;
-use crate::tree::{Section, Value};
+use crate::note::Place;
+use crate::tree::{Section, Tree, Value};
 
 /// The path of a route. A pattern has captures: `/{lang}/shop/*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,9 +75,9 @@ impl Path {
 
     pub(crate) fn write(&self, section: &mut Section, from: &str) {
         match self {
-            Path::Prefix(text) => section.set_for("prefix", text.as_str(), from),
-            Path::Start(text) => section.set_for("path", format!("{text}*"), from),
-            Path::Exact(text) | Path::Pattern(text) => section.set_for("path", text.as_str(), from),
+            Path::Prefix(text) => section.set("prefix", text.as_str(), from),
+            Path::Start(text) => section.set("path", format!("{text}*"), from),
+            Path::Exact(text) | Path::Pattern(text) => section.set("path", text.as_str(), from),
         }
     }
 }
@@ -101,25 +102,23 @@ pub(crate) enum Action {
 impl Action {
     pub(crate) fn write(&self, section: &mut Section, from: &str) {
         let status = match self {
-            Action::Upstream(name) => return section.set_for("upstream", name.clone(), from),
+            Action::Upstream(name) => return section.set("upstream", name.clone(), from),
             Action::Redirect { status, to, with_path } => {
-                section.set_for("redirect", to.clone(), from);
-                if *with_path {
-                    section.set_for("with_path", true, from);
-                }
+                section.set("redirect", to.clone(), from);
+                section.set_some("with_path", with_path.then_some(true), from);
                 *status
             }
             Action::Answer { status, body } => {
-                section.set_for("answer", body.clone(), from);
+                section.set("answer", body.clone(), from);
                 *status
             }
             Action::NotCarried => {
                 let from = "see the notes of the import";
-                section.set_for("answer", "not imported\n", from);
-                return section.set_for("status", Value::Count(501), from);
+                section.set("answer", "not imported\n", from);
+                return section.set("status", Value::Count(501), from);
             }
         };
-        section.set_for("status", Value::Count(status), from);
+        section.set("status", Value::Count(status), from);
     }
 
     /// A redirect, if ours can do it. What a path captures (`{c1}`) may not be in the host, and the
@@ -165,6 +164,11 @@ pub(crate) struct Keys {
 /// Statuses that a lifetime cannot name: of a part, of an update, and of what answers one client.
 pub(crate) const WITHOUT_LIFETIME: [u16; 8] = [206, 304, 401, 407, 428, 429, 431, 511];
 
+/// Patterns for all statuses.
+pub(crate) fn all_statuses() -> Vec<String> {
+    ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec()
+}
+
 /// How long some responses are fresh: `[[route.lifetime]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lifetime {
@@ -192,45 +196,25 @@ impl Keys {
     }
 
     pub(crate) fn write(&self, route: &mut Section, from: &str) {
-        if let Some(query) = self.query {
-            route.set_for("query", query, from);
-        }
-        for (key, list) in [
-            ("query_drop", &self.drop),
-            ("query_keep", &self.keep),
-            ("key_cookies", &self.cookies),
-            ("key_fields", &self.fields),
-            ("bypass_cookies", &self.bypass),
-        ] {
-            if !list.is_empty() {
-                route.set_for(key, list.clone(), from);
-            }
-        }
-        if self.only_key_cookies {
-            route.set_for("cookies_sent", "key", from);
-        }
-        if self.shares_cookies {
-            route.set_for("set_cookie", "share", from);
-        }
+        route.set_some("query", self.query, from);
+        route.set_list("query_drop", &self.drop, from);
+        route.set_list("query_keep", &self.keep, from);
+        route.set_list("key_cookies", &self.cookies, from);
+        route.set_list("key_fields", &self.fields, from);
+        route.set_list("bypass_cookies", &self.bypass, from);
+        route.set_some("cookies_sent", self.only_key_cookies.then_some("key"), from);
+        route.set_some("set_cookie", self.shares_cookies.then_some("share"), from);
         for one in &self.lifetimes {
             let section = route.below("route.lifetime");
-            for (key, list) in [("status", &one.status), ("content_type", &one.types)] {
-                if !list.is_empty() {
-                    section.set_for(key, list.clone(), from);
-                }
-            }
+            section.set_list("status", &one.status, from);
+            section.set_list("content_type", &one.types, from);
             // What is never fresh is never used stale, though others are.
             let stale = one.ttl.filter(Duration::is_zero);
-            let (grace, error_grace) = (stale.or(one.grace), stale.or(one.error_grace));
-            let times = [("ttl", one.ttl), ("grace", grace), ("error_grace", error_grace)];
-            for (key, time) in times {
-                if let Some(time) = time {
-                    section.set_for(key, Value::Time(time), from);
-                }
-            }
-            if one.overrule && one.ttl.is_some() {
-                section.set_for("overrule", true, from);
-            }
+            section.set_some("ttl", one.ttl, from);
+            section.set_some("grace", stale.or(one.grace), from);
+            section.set_some("error_grace", stale.or(one.error_grace), from);
+            let overrules = one.overrule && one.ttl.is_some();
+            section.set_some("overrule", overrules.then_some(true), from);
         }
     }
 }
@@ -253,10 +237,10 @@ pub(crate) fn change(
 ) {
     match value {
         Some(value) => {
-            rule.set_for(kind, name, from);
-            rule.set_for("value", value, from);
+            rule.set(kind, name, from);
+            rule.set("value", value, from);
         }
-        None => rule.set_for("remove", name, from),
+        None => rule.set("remove", name, from),
     }
 }
 
@@ -270,19 +254,17 @@ pub(crate) fn rate(count: u64, seconds: u64) -> Option<String> {
 }
 
 /// A quota by the address of the client, with a name that no other one has.
-pub(crate) fn quota(tree: &crate::tree::Tree, name: &str, by: &str, from: &str) -> Section {
+pub(crate) fn quota(tree: &Tree, name: &str, by: &str, from: &Place) -> Section {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = name.chars().map(plain).take(40).collect();
-    let is_taken = |name: &String| {
-        tree.all("quota").any(|other| other.get("name") == Some(&Value::from(name.clone())))
-    };
+    let is_taken = |name: &String| tree.all("quota").any(|one| one.text("name") == Some(name));
     let names = [name.clone()].into_iter().chain((2..).map(|at| format!("{name}-{at}")));
     let mut section = Section::new("quota");
     let unique = names.into_iter().find(|name| !is_taken(name));
-    section.set_for("name", unique.unwrap_or_default(), from);
-    section.set_for("by", by, from);
+    section.set_some("name", unique, from);
+    section.set("by", by, from);
     if by == "network" {
-        section.set_for("v6_prefix", Value::Count(128), "each address by itself");
+        section.set("v6_prefix", Value::Count(128), "each address by itself");
     }
     section
 }

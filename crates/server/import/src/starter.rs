@@ -48,7 +48,7 @@ impl Starter {
         let mut tree = Tree::default();
         let server = tree.section("server");
         server.comment("The process. Without `workers` it has one thread for each CPU.");
-        server.set_for(
+        server.set(
             "admin",
             self.admin.to_string(),
             "metrics, dashboard, purges; it has no authentication, so keep it on loopback",
@@ -66,8 +66,8 @@ impl Starter {
         if let Some((directory, bytes)) = &self.disk {
             let store = tree.section("store");
             store.comment("Where responses are stored. Without `path` they are in memory only.");
-            store.set_for("path", directory.clone(), "a directory, created if it does not exist");
-            store.set_for("bytes", Value::Bytes(*bytes), "taken at once, when it starts");
+            store.set("path", directory.clone(), "a directory, created if it does not exist");
+            store.set("bytes", Value::Bytes(*bytes), "taken at once, when it starts");
         }
         let plain: String = file.chars().filter(|c| !c.is_control()).collect();
         let mut text = tree.text(&HEAD.replace("FILE", &plain));
@@ -85,10 +85,10 @@ impl Starter {
         tree.add(listen);
         let mut upstream = Section::new("upstream");
         upstream.comment("The servers behind it. Several share the requests.");
-        upstream.set_for("name", "site", "its name in routes, logs and metrics");
+        upstream.set("name", "site", "its name in routes, logs and metrics");
         for url in origins {
             let server = upstream.below("upstream.server");
-            server.set_for("url", url.clone(), "http:// or https://, a host, perhaps a port");
+            server.set("url", url.clone(), "http:// or https://, a host, perhaps a port");
         }
         tree.add(upstream);
     }
@@ -101,11 +101,11 @@ impl Starter {
         tree.add(listen);
         let forward = tree.section("forward");
         if !self.allow_from.is_empty() {
-            forward.set_for("allow_from", self.allow_from.clone(), "networks of clients");
+            forward.set("allow_from", self.allow_from.clone(), "networks of clients");
         }
         if !domains.is_empty() {
             let reason = "only these, with their subdomains";
-            forward.set_for("allow_domains", domains.to_vec(), reason);
+            forward.set("allow_domains", domains.to_vec(), reason);
         }
     }
 }
@@ -135,8 +135,8 @@ const LATER_REVERSE: &str = "
 
 fn listener(address: SocketAddr, role: &str) -> Section {
     let mut listen = Section::new("listen");
-    listen.set_for("address", address.to_string(), "0.0.0.0:PORT is every IPv4 address");
-    listen.set_for("role", role, "reverse: for our servers; forward: for our clients");
+    listen.set("address", address.to_string(), "0.0.0.0:PORT is every IPv4 address");
+    listen.set("role", role, "reverse: for our servers; forward: for our clients");
     listen
 }
 
@@ -147,10 +147,10 @@ fn registry_section(address: SocketAddr, url: &str, tree: &mut Tree) {
     tree.add(listen);
     let mut upstream = Section::new("upstream");
     upstream.comment("The registry. It expects its name as Host.");
-    upstream.set_for("name", "registry", "its name in routes, logs and metrics");
+    upstream.set("name", "registry", "its name in routes, logs and metrics");
     let host = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
-    upstream.set_for("host", host, "sent as Host, in place of what the client sent");
-    upstream.below("upstream.server").set_for("url", url, "http:// or https://, a host");
+    upstream.set("host", host, "sent as Host, in place of what the client sent");
+    upstream.below("upstream.server").set("url", url, "http:// or https://, a host");
     tree.add(upstream);
 }
 

@@ -5,9 +5,11 @@
 //! key that the server does not know is written.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use crate::note::Place;
+use crate::table::is_one;
 
 /// Sections, whether there can be several, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
@@ -115,27 +117,48 @@ impl Section {
         Section { name, many: *many, known, keys, below, comments }
     }
 
-    /// Sets a key, which came from this place.
-    pub(crate) fn set(&mut self, key: &'static str, value: impl Into<Value>, from: &Place) {
-        self.set_for(key, value, &from.to_string());
-    }
-
-    /// Sets a key, with a reason that is one line.
-    pub(crate) fn set_for(&mut self, key: &'static str, value: impl Into<Value>, reason: &str) {
-        assert!(
-            self.known.split(' ').any(|known| known == key),
-            "the key {key} of {} is not in the list",
-            self.name
-        );
-        let entry = (key, value.into(), reason.to_owned());
+    /// Sets a key. The comment behind it is the place that it comes from, or a reason.
+    pub(crate) fn set(
+        &mut self,
+        key: &'static str,
+        value: impl Into<Value>,
+        from: impl fmt::Display,
+    ) {
+        assert!(is_one(self.known, key), "the key {key} of {} is not in the list", self.name);
+        let entry = (key, value.into(), from.to_string());
         match self.keys.iter_mut().find(|(there, ..)| *there == key) {
             Some(there) => *there = entry,
             None => self.keys.push(entry),
         }
     }
 
+    /// Sets a key if there is a value.
+    pub(crate) fn set_some(
+        &mut self,
+        key: &'static str,
+        value: Option<impl Into<Value>>,
+        from: impl fmt::Display,
+    ) {
+        if let Some(value) = value {
+            self.set(key, value, from);
+        }
+    }
+
+    /// Sets a key if the list has an entry.
+    pub(crate) fn set_list(&mut self, key: &'static str, list: &[String], from: impl fmt::Display) {
+        self.set_some(key, (!list.is_empty()).then(|| list.to_vec()), from);
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.keys.iter().find(|(there, ..)| *there == key).map(|(_, value, _)| value)
+    }
+
+    /// The value of a key that is a text.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
     }
 
     pub(crate) fn unset(&mut self, key: &str) {
@@ -172,8 +195,8 @@ impl Section {
         closed.iter().for_each(|(key, value, _)| self.comment(Section::line_of(key, value)));
         self.below.retain(|section| section.name != "route.lifetime");
         let reason = "closed: see the notes of the import";
-        self.set_for("answer", CLOSED, reason);
-        self.set_for("status", Value::Count(403), reason);
+        self.set("answer", CLOSED, reason);
+        self.set("status", Value::Count(403), reason);
     }
 
     /// What it says, without its name and the lines that it comes from.
@@ -222,6 +245,14 @@ pub(crate) fn timeout(time: Option<Duration>) -> Option<Value> {
     time.filter(|time| time.as_millis() > 0 && *time <= day).map(Value::Time)
 }
 
+/// A host in a URL: an address of IPv6 has brackets.
+pub(crate) fn authority(host: &str) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    }
+}
+
 /// Writes a server of an upstream.
 pub(crate) fn server(
     upstream: &mut Section,
@@ -232,14 +263,9 @@ pub(crate) fn server(
 ) {
     let server = upstream.below("upstream.server");
     server.set("url", url, from);
-    for (key, number) in [("weight", weight), ("outstanding_max", outstanding_max)] {
-        if let Some(number) = number {
-            server.set(key, number, from);
-        }
-    }
-    if is_backup {
-        server.set("backup", true, from);
-    }
+    server.set_some("weight", weight, from);
+    server.set_some("outstanding_max", outstanding_max, from);
+    server.set_some("backup", is_backup.then_some(true), from);
 }
 
 /// All sections, by name.

@@ -15,8 +15,8 @@
 //! # What it promises
 //!
 //! A spelling of a path or a host is never treated more leniently than what an origin reads in it.
-//! `reading` makes every reading, by steps that are taken in all orders, and `routes` judges each;
-//! `verdict` has the order of strictness. Nearly every request has one reading, which a scan finds
+//! `reading` makes every reading, by steps that are taken in all orders, and `routes` judges each
+//! and takes the strictest route. Nearly every request has one reading, which a scan finds
 //! without allocating. Code that decides by path or host takes a `Reading`: tidy lets no other file
 //! open the rules of routes. The alternative, one normal form, is right for one origin and a way
 //! around a rule for the next (docs/readings.md).
@@ -33,5 +33,4 @@ pub mod peers;
 pub mod quota;
 pub mod reading;
 pub mod routes;
-mod verdict;
 pub mod via;

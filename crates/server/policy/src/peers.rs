@@ -10,29 +10,14 @@
 //! What never happens: a request that is always direct reaches a peer; one that is never direct
 //! reaches an origin from here.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use config::{Balance, DirectRule};
+use config::{Balance, DirectRule, Group};
 use outcome::Hierarchy;
-use upstream::group::Group;
-use upstream::peers::Peer;
 
 use crate::forward::Domains;
 
-/// The rules, and the peers, ready for use.
+/// The rules on which requests go to peers.
 #[derive(Debug)]
-pub struct Peers {
-    /// The parents.
-    pub parents: Option<Arc<Group>>,
-    /// The peers that are asked before a request is sent.
-    pub asked: Arc<[Peer]>,
-    /// How long a request waits for their answers.
-    pub query_timeout: Duration,
-    /// How long they may have a response that was purged or changed here.
-    pub doubt_time: Duration,
-    /// They are notified of changes by unsafe methods.
-    pub clear_changed: bool,
+pub struct DirectRules {
     always_direct: Requests,
     always_direct_methods: Box<[Box<[u8]>]>,
     never_direct: Requests,
@@ -61,20 +46,11 @@ impl Allowed {
     }
 }
 
-impl Peers {
-    /// From the configuration, with the parents as a group.
-    pub fn new(
-        config: &config::Hierarchy,
-        parents: Option<Arc<Group>>,
-        asked: Arc<[Peer]>,
-    ) -> Peers {
+impl DirectRules {
+    /// The rules of a configuration.
+    pub fn new(config: &config::Hierarchy) -> DirectRules {
         let methods = config.always_direct_methods.iter();
-        Peers {
-            parents,
-            asked,
-            query_timeout: config.query_timeout,
-            doubt_time: config.doubt_time,
-            clear_changed: config.clear_changed,
+        DirectRules {
             always_direct: Requests::of(&config.always_direct),
             always_direct_methods: methods.map(|method| method.as_bytes().into()).collect(),
             never_direct: Requests::of(&config.never_direct),
@@ -96,8 +72,8 @@ impl Peers {
 
 /// How the log names a response that came from one of these parents.
 pub fn code(parents: &Group) -> Hierarchy {
-    match parents.config.balance {
-        _ if parents.config.servers.len() == 1 => Hierarchy::FirstUpParent,
+    match parents.balance {
+        _ if parents.servers.len() == 1 => Hierarchy::FirstUpParent,
         Balance::RoundRobin => Hierarchy::RoundRobinParent,
         Balance::Carp => Hierarchy::Carp,
         Balance::LeastOutstanding | Balance::Hash { .. } => Hierarchy::AnyParent,
@@ -128,9 +104,11 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn peers(always: &[&str], never: &[&str]) -> Peers {
+    fn direct_rules(always: &[&str], never: &[&str]) -> DirectRules {
         let rules = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect();
         let config = config::Hierarchy {
             parents: None,
@@ -142,12 +120,12 @@ mod tests {
             always_direct_methods: vec!["POST".to_owned()],
             never_direct: rules(never),
         };
-        Peers::new(&config, None, Arc::new([]))
+        DirectRules::new(&config)
     }
 
     #[test]
     fn always_goes_before_never_and_a_domain_has_its_subdomains() {
-        let some = peers(&["in.example"], &["example"]);
+        let some = direct_rules(&["in.example"], &["example"]);
         for (host, method, allowed) in [
             ("in.example", "GET", Allowed::Direct),
             ("a.IN.example.", "GET", Allowed::Direct),
@@ -160,9 +138,9 @@ mod tests {
         ] {
             assert_eq!(some.allowed(host, method.as_bytes()), allowed, "{method} {host}");
         }
-        let all = peers(&["in.example"], &["*"]);
+        let all = direct_rules(&["in.example"], &["*"]);
         assert_eq!(all.allowed("in.example", b"GET"), Allowed::Direct);
         assert_eq!(all.allowed("10.0.0.1", b"CONNECT"), Allowed::Peer);
-        assert_eq!(peers(&["*"], &["*"]).allowed("a", b"GET"), Allowed::Direct);
+        assert_eq!(direct_rules(&["*"], &["*"]).allowed("a", b"GET"), Allowed::Direct);
     }
 }

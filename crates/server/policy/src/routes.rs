@@ -1,28 +1,29 @@
 //! The routes of reverse listeners: from host and path to the action of a route.
 //!
 //! Every reading of a path and a host is compared ([`crate::reading`]). Where readings lead to
-//! different routes the strictest decision holds (`verdict`), so that no spelling bypasses a route.
-//! The path is passed on as it was received.
+//! different routes the strictest route decides, so that no spelling bypasses a route. The path is
+//! passed on as it was received.
+//!
+//! A reading that leads to no route, or to a route that answers with an error, denies the request.
+//! Next comes a route that gives another answer itself. If all readings are passed on, they must be
+//! passed on alike: to the same upstream, with the same changes to fields. Otherwise no route is
+//! stricter than the others, and the request is refused. What else such routes permit (the store,
+//! early data, codings, peers) is permitted only if they agree on all of it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use cache::key::KeySettings;
-use config::{Action, FieldRule, Host, Path};
+use config::{Action, FieldRule, Group, Host, Path};
 use http1::{Fields, is_one_variable};
 use outcome::Refusal;
-use upstream::group::Group;
 
 use crate::captures::{Captured, Matcher};
 use crate::fields::{ResponseRules, replaces};
 use crate::lifetimes::Lifetimes;
 use crate::reading::path::normalised;
 use crate::reading::{Reading, host};
-use crate::verdict::{Landed, strictest};
-
-pub use crate::verdict::Chosen;
 
 /// All routes.
 #[derive(Debug)]
@@ -57,8 +58,8 @@ pub enum Choice<'r> {
 pub struct Route {
     /// As configured.
     pub config: config::Route,
-    /// `None` if the route gives the answer itself.
-    pub group: Option<Arc<Group>>,
+    /// The index of the group in the configuration; `None` if the route gives the answer itself.
+    pub group: Option<usize>,
     /// Changes to the heads of responses.
     pub response: ResponseRules,
     /// The settings for keys, if any are configured.
@@ -68,6 +69,36 @@ pub struct Route {
     captures: bool,
     /// Whether fields of the request repeat a captured label or segment.
     sends_captures: bool,
+}
+
+/// The route for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its index.
+    pub at: usize,
+    /// Whether all readings have the settings of this route. Otherwise the request is passed on by
+    /// its action and its fields, and nothing that the route permits beyond that applies: the
+    /// store, early data, codings and peers.
+    pub is_sole: bool,
+}
+
+/// Where one reading of a request leads.
+#[derive(Debug)]
+struct Landed {
+    /// The index of the route; `None`: no route is for it.
+    at: Option<usize>,
+    /// It may deny, but refuses no request for leading to another upstream.
+    is_weak: bool,
+    /// What is captured and sent to the upstream.
+    captured: Option<Captured>,
+}
+
+/// How strict it is where a reading leads. The order matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Strictness {
+    PassedOn,
+    Answered,
+    Denied,
 }
 
 /// The routes for one host, by path: indices into the list of all.
@@ -84,8 +115,8 @@ struct Paths {
 
 impl Routes {
     /// The routes of a configuration. Without routes, everything goes to the first group.
-    pub fn new(routes: &[config::Route], groups: &[Arc<Group>]) -> Routes {
-        let simple = || groups.first().map(|group| config::Route::to(&group.config.name));
+    pub fn new(routes: &[config::Route], groups: &[Group]) -> Routes {
+        let simple = || groups.first().map(|group| config::Route::to(&group.name));
         let simple: Vec<_> =
             if routes.is_empty() { simple().into_iter().collect() } else { vec![] };
         let all: Box<[Route]> =
@@ -302,9 +333,9 @@ impl Route {
         })
     }
 
-    fn new(config: &config::Route, groups: &[Arc<Group>]) -> Route {
+    fn new(config: &config::Route, groups: &[Group]) -> Route {
         let group = match &config.action {
-            Action::Group(name) => groups.iter().find(|group| group.config.name == *name).cloned(),
+            Action::Group(name) => groups.iter().position(|group| group.name == *name),
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
         let response = ResponseRules::new(&config.response);
@@ -372,6 +403,64 @@ impl Paths {
             pattern.map(|(_, at)| *at).or(prefix.map(|(_, at)| *at))
         })
     }
+}
+
+/// The strictest of these, which begin with that of the most usual reading.
+///
+/// # Errors
+/// See [`Routes::find`].
+fn strictest(routes: &[Route], landed: &[Landed]) -> Result<Chosen, Refusal> {
+    let strictness = |one: &Landed| one.at.map_or(Strictness::Denied, |at| of_route(&routes[at]));
+    let most = landed.iter().map(strictness).max().ok_or(Refusal::NoRoute)?;
+    let first = landed.iter().find(|one| strictness(one) == most).ok_or(Refusal::NoRoute)?;
+    let at = first.at.ok_or(Refusal::NoRoute)?;
+    if most != Strictness::PassedOn {
+        return Ok(Chosen { at, is_sole: true });
+    }
+    let mut is_sole = true;
+    for other in landed {
+        let route = &routes[other.at.expect("a reading without a route denies")];
+        let is_alike = passes_alike(&routes[at], route) && captures_alike(first, other);
+        if !is_alike && !other.is_weak {
+            return Err(Refusal::Ambiguous);
+        }
+        is_sole &= is_alike && permits_alike(&routes[at], route);
+    }
+    Ok(Chosen { at, is_sole })
+}
+
+fn of_route(route: &Route) -> Strictness {
+    match &route.config.action {
+        Action::Group(_) => Strictness::PassedOn,
+        Action::Answer { status: 400.., .. } => Strictness::Denied,
+        Action::Answer { .. } | Action::Redirect { .. } => Strictness::Answered,
+    }
+}
+
+fn passes_alike(one: &Route, other: &Route) -> bool {
+    let (one, other) = (&one.config, &other.config);
+    one.action == other.action && one.request == other.request && one.response == other.response
+}
+
+fn captures_alike(one: &Landed, other: &Landed) -> bool {
+    match (&one.captured, &other.captured) {
+        (Some(one), Some(other)) => one.is_same(other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn permits_alike(one: &Route, other: &Route) -> bool {
+    let permits = |route: &Route| {
+        let config = &route.config;
+        (config.store, config.early_data, config.compression, config.peers)
+    };
+    let (one_config, other_config) = (&one.config, &other.config);
+    permits(one) == permits(other)
+        && one_config.set_cookie == other_config.set_cookie
+        && one_config.key == other_config.key
+        && one_config.lifetimes == other_config.lifetimes
+        && one_config.negative == other_config.negative
 }
 
 /// Whether a path is a prefix or below it, by whole segments.

@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http1::{Field, Fields, Name, RequestHead, Version, tokens};
+use http1::{Field, Fields, Name, RequestHead, Sink, Version, tokens};
 use store::KeyHasher;
 
 use config::{ClientField, Forward, Role, Via};
@@ -51,7 +51,7 @@ impl ViaNames {
     }
 
     /// The same for a response.
-    pub fn append_to_response(&self, out: &mut Vec<u8>, received: Version) {
+    pub fn append_to_response(&self, out: &mut impl Sink, received: Version) {
         if let Some(name) = &self.responses {
             append_via(out, received, name);
         }
@@ -63,15 +63,16 @@ impl ViaNames {
     }
 }
 
-fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
-    out.extend_from_slice(match received {
-        Version::Http10 => b"Via: 1.0 ",
-        Version::Http11 => b"Via: 1.1 ",
-        Version::Http2 => b"Via: 2.0 ",
-        Version::Http3 => b"Via: 3.0 ",
+fn append_via(out: &mut impl Sink, received: Version, name: &str) {
+    out.field_of(b"Via", |out| {
+        out.extend_from_slice(match received {
+            Version::Http10 => b"1.0 ",
+            Version::Http11 => b"1.1 ",
+            Version::Http2 => b"2.0 ",
+            Version::Http3 => b"3.0 ",
+        });
+        out.extend_from_slice(name.as_bytes());
     });
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\r\n");
 }
 
 /// The fields by which a forward proxy names its client. In reverse mode the group of servers

@@ -21,6 +21,8 @@
 //! There, the times and sizes of QUIC's datagrams follow from the seed, although keys are random.
 #![forbid(unsafe_code)]
 
+mod coding;
+mod encoded_heads;
 pub mod h1;
 mod h2;
 mod h3;

@@ -1,6 +1,6 @@
 //! A call to the admin address, and its reply.
 
-use cache::stored::{Connection, append_date};
+use cache::stored::{Connection, write_date};
 use dashboard::Refused;
 use http1::{Method, write};
 use runtime::time;
@@ -60,8 +60,8 @@ impl Reply {
             out.extend_from_slice(format!("Allow: {allow}\r\n").as_bytes());
         }
         out.extend_from_slice(b"Cache-Control: no-store\r\n");
-        append_date(&mut out, time::wall_ms());
-        Connection::Close.append(&mut out);
+        write_date(&mut out, time::wall_ms());
+        Connection::Close.write(&mut out);
         write::end(&mut out);
         if method != Method::Head {
             out.extend_from_slice(self.text.as_bytes());

@@ -66,7 +66,12 @@ pub const SHARDS_MAX: usize = 256;
 /// Evictions per lock while shrinking, so that other cores get the lock in between.
 const EVICTIONS_PER_LOCK: usize = 64;
 
-const _: () = assert!(SHARDS_MAX.is_power_of_two());
+const _: () = assert!(SHARDS_MAX.is_power_of_two() && SHARDS_PER_WORKER.is_power_of_two());
+const _: () = assert!(SHARD_BYTES_MIN > OBJECT_BYTES_EXPECTED);
+const _: () = assert!(OBJECT_BYTES_EXPECTED > ENTRY_OVERHEAD_BYTES);
+// A slot has 32 bits, and the last number means none.
+const _: () = assert!(OBJECTS_EXPECTED_MAX < u32::MAX as u64);
+const _: () = assert!(EVICTIONS_PER_LOCK > 0);
 
 /// Options of a store.
 #[derive(Clone, Debug)]
@@ -90,6 +95,7 @@ impl Options {
         let fitting = usize::try_from(bytes_max / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX).max(1);
         let shards = wanted.min(fitting).min(SHARDS_MAX);
         let shards = power_of_two_below(shards);
+        assert!(shards == 1 || bytes_max / shards as u64 >= SHARD_BYTES_MIN);
         Options { bytes_max, shards, object_bytes_max: None, hasher: KeyHasher::random() }
     }
 }
@@ -97,7 +103,9 @@ impl Options {
 /// The largest power of two not above `count`, which is not zero.
 fn power_of_two_below(count: usize) -> usize {
     assert!(count > 0);
-    1 << (usize::BITS - 1 - count.leading_zeros())
+    let power = 1 << (usize::BITS - 1 - count.leading_zeros());
+    assert!(power <= count && count - power < power);
+    power
 }
 
 /// Why an object was not stored. The value is dropped.
@@ -198,6 +206,7 @@ impl<V> Store<V> {
         let shards = power_of_two_below(shards);
         assert!(shards.is_power_of_two(), "a shard is chosen by bits of the key");
         let shard_bytes_max = options.bytes_max / shards as u64;
+        assert!(shard_bytes_max * shards as u64 <= options.bytes_max, "the store keeps its bound");
         let expected = (shard_bytes_max / OBJECT_BYTES_EXPECTED).min(OBJECTS_EXPECTED_MAX);
         let shard = |_| Padded(Lock::new(&SHARD, Shard::new(shard_bytes_max, expected as usize)));
         Store {
@@ -330,7 +339,10 @@ impl<V> Store<V> {
     ) -> Option<Cursor> {
         let shard = self.shards.get(from.shard)?;
         match lock(shard).visit(from.slot, slots, &mut show) {
-            Some(slot) => Some(Cursor { slot, ..from }),
+            Some(slot) => {
+                assert!(slot > from.slot || slots == 0, "a walk ends");
+                Some(Cursor { slot, ..from })
+            }
             None => {
                 let shard = from.shard + 1;
                 (shard < self.shards.len()).then_some(Cursor { shard, slot: 0 })
@@ -391,6 +403,11 @@ impl<V> Store<V> {
         for shard in &self.shards {
             let shard = lock(shard);
             let counters = &shard.counters;
+            assert!(shard.bytes() <= shard.bytes_max(), "a shard keeps its bound");
+            assert!(
+                counters.removes + counters.evictions <= counters.inserts,
+                "what left was there"
+            );
             sum.hits += counters.hits;
             sum.misses += counters.misses;
             sum.inserts += counters.inserts;
@@ -421,6 +438,7 @@ impl<V> Store<V> {
             return Err(Refused::TooLarge { bytes, bytes_max });
         }
         store(&mut shard, bytes);
+        assert!(shard.bytes() <= shard.bytes_max(), "a shard keeps its bound");
         Ok(())
     }
 
@@ -429,6 +447,7 @@ impl<V> Store<V> {
         // Bits that neither place nor tag an entry in a hash table: the index hashes with the low
         // half of the key, the ghost with the high half, and both use only the ends of their half.
         let shard = (key.to_u128() >> 96) as usize & (self.shards.len() - 1);
+        debug_assert!(shard < self.shards.len() && self.shards.len().is_power_of_two());
         lock(&self.shards[shard])
     }
 }

@@ -19,9 +19,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
+use runtime::sync::primitives::{AtomicU64, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::key::KeyHasher;
@@ -32,6 +33,11 @@ pub const PURGE_RECORDS_MAX: usize = 64 * 1024;
 pub const PURGE_PREFIXES_MAX: usize = 4 * 1024;
 /// Maximum length of a prefix to purge.
 pub const PURGE_PREFIX_BYTES_MAX: usize = 2 * 1024;
+
+// A record on disk has the length of its prefix in 16 bits.
+const _: () = assert!(PURGE_PREFIX_BYTES_MAX <= u16::MAX as usize);
+const _: () =
+    assert!(PURGE_PREFIXES_MAX <= PURGE_RECORDS_MAX && PURGE_RECORDS_MAX <= u32::MAX as usize / 2);
 
 /// The number of a purge. Objects with a smaller number were fetched before it.
 pub type Generation = u64;
@@ -111,6 +117,7 @@ impl Marks {
         if mark.generation >= kept.generation {
             *kept = mark;
         }
+        assert!(kept.generation >= mark.generation, "the last purge is kept");
     }
 
     /// Those of the two purges that came after `since`.
@@ -181,6 +188,7 @@ impl Records {
         let any_hard = marks.into_iter().any(|marks| marks.hard.generation > 0);
         self.all.note(mark, !any_hard);
         self.folded += 1;
+        assert!(self.young.is_empty() && self.old.is_empty(), "one record is left");
         tables
     }
 }
@@ -246,7 +254,8 @@ impl Purges {
         record(&what, mark);
         let folded = records.note(what, soft, mark);
         // Under the lock: a thread that sees the new count also finds its record.
-        self.count.store(mark.generation, Ordering::Release);
+        let before = self.count.swap(mark.generation, Ordering::AcqRel);
+        assert!(before + 1 == mark.generation, "generations change under the lock only");
         drop(records);
         drop(folded);
         mark
@@ -256,13 +265,19 @@ impl Purges {
     pub(crate) fn replay(&self, what: Recorded<'_>, soft: bool, mark: Mark) {
         let mut records = self.write();
         let folded = records.note(what, soft, mark);
-        self.count.fetch_max(mark.generation, Ordering::AcqRel);
+        let before = self.count.fetch_max(mark.generation, Ordering::AcqRel);
+        assert!(
+            records.floor <= before.max(mark.generation),
+            "the floor is a generation that there was"
+        );
         drop(records);
         drop(folded);
     }
 
     /// Makes all later generations at least this.
     pub(crate) fn advance_to(&self, generation: Generation) {
+        // A purge that is noted meanwhile would take the count back.
+        let _records = self.write();
         self.count.fetch_max(generation, Ordering::AcqRel);
     }
 
@@ -316,6 +331,7 @@ impl Purges {
         let old = std::mem::take(&mut records.young);
         let before = std::mem::replace(&mut records.old, old);
         assert!(before.is_empty(), "the sweep before has dropped its records");
+        assert!(!records.old.is_empty(), "a sweep has records to drop");
         records.sweeping = true;
         let up_to = self.count.load(Ordering::Relaxed);
         assert!(records.floor <= up_to, "the floor is a generation that there was");
@@ -332,6 +348,7 @@ impl Purges {
         let old = std::mem::take(&mut records.old);
         records.sweeping = false;
         records.floor = records.floor.max(sweep.up_to);
+        assert!(records.floor <= self.now(), "the floor is a generation that there was");
         drop(records);
         drop(old);
     }
@@ -421,6 +438,8 @@ fn each_prefix<'a>(
     }
 }
 
+#[cfg(all(test, loom))]
+mod models;
 mod saved;
 
 pub(crate) use saved::Recorded;

@@ -50,7 +50,8 @@ pub const MOVES_PER_EVICTION_MAX: usize = 64;
 pub const GHOST_ENTRIES_MIN: usize = 64;
 
 const _: () = assert!(SMALL_PERCENT > 0 && SMALL_PERCENT < 100);
-const _: () = assert!(TOUCHES_TO_MAIN <= TOUCHES_MAX);
+const _: () = assert!(0 < TOUCHES_TO_MAIN && TOUCHES_TO_MAIN <= TOUCHES_MAX);
+const _: () = assert!(MOVES_PER_EVICTION_MAX > TOUCHES_MAX as usize && GHOST_ENTRIES_MIN > 0);
 
 /// A place in the slab: dense, reused.
 pub type Slot = u32;
@@ -188,6 +189,7 @@ impl<T> Policy<T> {
     /// Replaces the value in a taken slot. Returns the old one.
     pub fn replace_held(&mut self, slot: Slot, held: T) -> T {
         let node = &mut self.nodes[slot as usize];
+        assert!(node.place != Place::Free, "only a stored object is replaced");
         node.held.replace(held).expect("the slot is taken")
     }
 
@@ -221,8 +223,9 @@ impl<T> Policy<T> {
             place: Place::Free,
             held: Some(held),
         };
-        let slot = self.take_slot(node);
+        let (len, slot) = (self.len(), self.take_slot(node));
         self.push(slot, place);
+        assert!(self.len() == len + 1 && self.len() <= self.nodes.len(), "each object has a slot");
         slot
     }
 
@@ -240,6 +243,7 @@ impl<T> Policy<T> {
     /// it is not evicted. It must be attached again.
     pub fn detach(&mut self, slot: Slot) -> Detached {
         let place = self.node(slot).place;
+        assert!(place != Place::Free, "only a stored object is detached");
         self.unlink(slot);
         Detached { slot, place }
     }
@@ -249,6 +253,7 @@ impl<T> Policy<T> {
     pub fn attach(&mut self, detached: Detached, bytes: u64) {
         let node = &mut self.nodes[detached.slot as usize];
         assert!(node.held.is_some(), "a detached object keeps its slot");
+        assert!(node.place == detached.place && node.touches <= TOUCHES_MAX);
         node.bytes = bytes;
         self.push(detached.slot, detached.place);
     }
@@ -269,8 +274,10 @@ impl<T> Policy<T> {
                     self.unlink(slot);
                     let gone = self.free_slot(slot);
                     self.ghost.remember(gone.key, self.len().max(GHOST_ENTRIES_MIN));
+                    debug_assert!(self.ghost.len() <= self.len().max(GHOST_ENTRIES_MIN));
                     return Some(gone);
                 }
+                debug_assert_eq!(self.node(slot).place, Place::Small);
                 self.unlink(slot);
                 self.nodes[slot as usize].touches = 0;
                 self.push(slot, Place::Main);
@@ -286,6 +293,7 @@ impl<T> Policy<T> {
             let slot = self.main.tail;
             self.unlink(slot);
             debug_assert_eq!(self.node(slot).place, Place::Main);
+            debug_assert!(moves <= MOVES_PER_EVICTION_MAX, "a search for a victim is bounded");
             if self.node(slot).touches == 0 || moves >= MOVES_PER_EVICTION_MAX {
                 return Some(self.free_slot(slot));
             }
@@ -293,6 +301,7 @@ impl<T> Policy<T> {
             self.push(slot, Place::Main);
             moves += 1;
         }
+        assert!(self.is_empty(), "there is a victim as long as there are objects");
         None
     }
 
@@ -317,6 +326,7 @@ impl<T> Policy<T> {
         }
         let slot = self.free;
         assert!(self.node(slot).place == Place::Free, "the free list has free slots only");
+        assert!(self.node(slot).held.is_none(), "a free slot holds nothing");
         self.free = self.node(slot).older;
         self.nodes[slot as usize] = node;
         slot
@@ -325,6 +335,7 @@ impl<T> Policy<T> {
     fn free_slot(&mut self, slot: Slot) -> Gone<T> {
         let free = self.free;
         let node = &mut self.nodes[slot as usize];
+        assert!(node.place != Place::Free && slot != free, "a slot is freed once");
         node.place = Place::Free;
         node.older = free;
         self.free = slot;
@@ -334,6 +345,7 @@ impl<T> Policy<T> {
 
     fn push(&mut self, slot: Slot, place: Place) {
         let bytes = self.node(slot).bytes;
+        debug_assert!(self.node(slot).held.is_some(), "a queue has objects only");
         let queue = self.queue_mut(place);
         let old_head = std::mem::replace(&mut queue.head, slot);
         assert!((queue.len == 0) == (old_head == NONE), "a queue without objects has no head");
@@ -343,7 +355,10 @@ impl<T> Policy<T> {
         queue.len += 1;
         queue.bytes += bytes;
         if old_head != NONE {
-            self.nodes[old_head as usize].younger = slot;
+            assert!(old_head != slot, "an object is in its queue once");
+            let second = &mut self.nodes[old_head as usize];
+            debug_assert!(second.younger == NONE && second.place == place);
+            second.younger = slot;
         }
         let node = &mut self.nodes[slot as usize];
         (node.younger, node.older, node.place) = (NONE, old_head, place);
@@ -366,9 +381,11 @@ impl<T> Policy<T> {
         queue.bytes -= bytes;
         assert!((queue.len == 0) == (queue.head == NONE), "a queue without objects has no head");
         if younger != NONE {
+            debug_assert!(self.node(younger).older == slot && self.node(younger).place == place);
             self.nodes[younger as usize].older = older;
         }
         if older != NONE {
+            debug_assert!(self.node(older).younger == slot && self.node(older).place == place);
             self.nodes[older as usize].younger = younger;
         }
     }
@@ -384,7 +401,9 @@ pub struct Detached {
 
 /// At least one byte, so that a tiny cache still has a main queue.
 fn small_share(bytes_max: u64) -> u64 {
-    (bytes_max / 100 * SMALL_PERCENT + bytes_max % 100 * SMALL_PERCENT / 100).max(1)
+    let share = bytes_max / 100 * SMALL_PERCENT + bytes_max % 100 * SMALL_PERCENT / 100;
+    assert!(share <= bytes_max, "a share is a part");
+    share.max(1)
 }
 
 #[cfg(test)]

@@ -73,7 +73,12 @@ impl<V> Shard<V> {
     {
         let found = self.find(key).and_then(|slot| {
             let stored = self.policy.held(slot)?;
-            (stored.generation == self.generation).then(|| (slot, stored.value.clone()))
+            let is_current = stored.generation == self.generation;
+            debug_assert!(
+                is_current || self.outdated > 0,
+                "a clear has counted every older object"
+            );
+            is_current.then(|| (slot, stored.value.clone()))
         });
         match found {
             Some((slot, value)) => {
@@ -107,6 +112,7 @@ impl<V> Shard<V> {
         let Shard { index, policy, .. } = self;
         let rehash = |&at: &Slot| bits(policy.key(at).expect("the index names taken slots"));
         index.insert_unique(bits(key.to_u128()), slot, rehash);
+        debug_assert!(self.find(key) == Some(slot), "a key has one slot");
         self.counters.inserts += 1;
         self.check();
     }
@@ -142,6 +148,7 @@ impl<V> Shard<V> {
             return None;
         }
         let value = self.take_out(slot);
+        debug_assert!(self.find(key).is_none(), "a key has one slot");
         if current {
             self.counters.removes += 1;
             Some(value)
@@ -185,6 +192,7 @@ impl<V> Shard<V> {
         show: &mut impl FnMut(Key, &V),
     ) -> Option<usize> {
         let to = from.saturating_add(slots).min(self.policy.slots());
+        debug_assert!(from <= self.policy.slots(), "slots are never taken back");
         for at in from..to {
             let slot = Slot::try_from(at).expect("a slot has 32 bits");
             if let (Some(key), Some(stored)) = (self.policy.key(slot), self.policy.held(slot))
@@ -225,6 +233,7 @@ impl<V> Shard<V> {
         assert!(self.policy.bytes() <= self.bytes_max, "a shard keeps its bound");
         assert!(self.index.len() == self.policy.len(), "every object is in the index, once");
         assert!(self.outdated <= self.policy.len(), "outdated objects are objects");
+        assert!(self.policy.len() <= self.policy.slots(), "each object has a slot");
     }
 
     fn replace_at(&mut self, slot: Slot, value: V, bytes: u64, leaving: &mut Leaving<V>) {
@@ -244,11 +253,14 @@ impl<V> Shard<V> {
     fn make_room(&mut self, bytes: u64, leaving: &mut Leaving<V>) {
         let rest = self.bytes_max.checked_sub(bytes).expect("objects over the bound were refused");
         let rest = if planted::is(planted::Bug::StoreOverBound) { u64::MAX } else { rest };
-        self.shrink_to(rest, usize::MAX, leaving);
+        let done = self.shrink_to(rest, usize::MAX, leaving);
+        assert!(done, "room is made as long as there are objects");
     }
 
     fn evict(&mut self, leaving: &mut Leaving<V>) {
+        let (len, bytes) = (self.policy.len(), self.policy.bytes());
         let gone = self.policy.evict().expect("bytes are held by objects");
+        assert!(self.policy.len() == len - 1 && self.policy.bytes() == bytes - gone.bytes);
         self.counters.evictions += 1;
         self.counters.evicted_bytes += gone.bytes;
         leaving.push(self.forget(gone));
@@ -269,6 +281,9 @@ impl<V> Shard<V> {
             assert!(self.outdated > 0, "a clear has counted every older object");
             self.outdated -= 1;
         }
+        // One may be detached to become larger.
+        let detached = self.index.len() - self.policy.len();
+        assert!(detached <= 1, "every object is in the index, once");
         gone.held.value
     }
 
@@ -279,6 +294,7 @@ impl<V> Shard<V> {
         if stored.generation == self.generation {
             return Some(slot);
         }
+        assert!(self.outdated > 0, "a clear has counted every older object");
         leaving.push(self.take_out(slot));
         None
     }

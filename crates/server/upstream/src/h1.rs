@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use core_io::spares::Reused;
 use core_io::{CoreIo, piped};
-use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, write};
+use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Scheme, Target, write};
+use http2::RequestFields;
 use outcome::Fault;
 use runtime::fs::SharedPages;
 use runtime::time;
@@ -59,6 +60,7 @@ impl BodyLength {
 #[derive(Debug)]
 pub struct Request {
     bytes: Reused<Vec<u8>>,
+    places: Places,
     method: Method,
     length: BodyLength,
     /// Where its head ends.
@@ -69,6 +71,19 @@ pub struct Request {
     /// An upstream may have seen it.
     sent: Cell<bool>,
 }
+
+/// Where the parts of a head are.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    method_end: usize,
+    target_end: usize,
+    /// Where the lines after `Host` begin.
+    lines: usize,
+}
+
+/// What is between the target of a request and its first field, which is `Host`.
+const AFTER_TARGET: &[u8] = b" HTTP/1.1\r\n";
+const HOST: &[u8] = b"Host: ";
 
 impl Request {
     /// Begins a request in an empty buffer. Field lines follow, then one of the two ends.
@@ -84,11 +99,14 @@ impl Request {
             Target::Asterisk => bytes.push(b'*'),
             _ => write::origin_form(&mut bytes, method, target),
         }
-        bytes.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-        bytes.extend_from_slice(host);
-        bytes.extend_from_slice(b"\r\n");
+        let (method_end, target_end) = (name.len(), bytes.len());
+        for part in [AFTER_TARGET, HOST, host, write::CRLF] {
+            bytes.extend_from_slice(part);
+        }
+        let places = Places { method_end, target_end, lines: bytes.len() };
         Request {
             bytes,
+            places,
             method,
             length: BodyLength::None,
             head_bytes: 0,
@@ -139,19 +157,18 @@ impl Request {
         lines: &[u8],
     ) -> Request {
         let (head, content) = self.bytes.split_at(self.head_bytes);
-        let fields_end = head.len().saturating_sub(write::CRLF.len());
-        let mut words = head.splitn(3, |byte| *byte == b' ').map(<[u8]>::len);
-        let method_end = words.next().unwrap_or(0) + 1;
-        let target_end = method_end + words.next().unwrap_or(0);
-        bytes.extend_from_slice(&head[..method_end]);
-        bytes.extend_from_slice(target.unwrap_or(&head[method_end..target_end]));
-        bytes.extend_from_slice(&head[target_end..fields_end]);
+        let Places { method_end, target_end, lines: lines_at } = self.places;
+        bytes.extend_from_slice(&head[..=method_end]);
+        bytes.extend_from_slice(target.unwrap_or(&head[method_end + 1..target_end]));
+        let lines_at = bytes.len() + lines_at - target_end;
+        let places = Places { target_end: bytes.len(), lines: lines_at, ..self.places };
+        bytes.extend_from_slice(&head[target_end..head.len() - write::CRLF.len()]);
         bytes.extend_from_slice(lines);
         write::end(&mut bytes);
         let head_bytes = bytes.len();
         bytes.extend_from_slice(content);
         let (trailers, sent) = (self.trailers.clone(), Cell::new(false));
-        Request { bytes, head_bytes, trailers, sent, ..*self }
+        Request { bytes, places, head_bytes, trailers, sent, ..*self }
     }
 
     /// Adds content to a request with a body of known length, after its head.
@@ -167,9 +184,28 @@ impl Request {
 
     /// The lines of its fields, each with its end.
     pub fn field_lines(&self) -> &[u8] {
-        let head = &self.bytes[..self.head_bytes];
-        let start = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
-        &head[start..(head.len().saturating_sub(write::CRLF.len())).max(start)]
+        let start = self.places.target_end + AFTER_TARGET.len();
+        &self.bytes[start..self.head_bytes - write::CRLF.len()]
+    }
+
+    /// The parts of the head that HTTP/2 sends as pseudo-fields.
+    pub(super) fn pseudo(&self, scheme: Scheme) -> RequestFields<'_> {
+        let Places { method_end, target_end, lines } = self.places;
+        let host = target_end + AFTER_TARGET.len() + HOST.len();
+        RequestFields {
+            method: &self.bytes[..method_end],
+            scheme: Some(scheme.name().as_bytes()),
+            authority: &self.bytes[host..lines - write::CRLF.len()],
+            path: Some(&self.bytes[method_end + 1..target_end]),
+            protocol: None,
+        }
+    }
+
+    /// The other fields. HTTP/2 leaves out the fields of the connection.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = &self.bytes[self.places.lines..self.head_bytes - write::CRLF.len()];
+        let trailers = self.accepts_trailers.then_some((&b"te"[..], &b"trailers"[..]));
+        http1::trailer_fields(lines).chain(trailers)
     }
 
     /// The bytes as HTTP/1 sends them.
@@ -179,8 +215,12 @@ impl Request {
 
     /// Sends it over HTTP/2.
     pub(super) async fn send_on(&self, slot: &Slot, times: &Times) -> Result<(), Fault> {
-        let (head, content) = self.bytes.split_at(self.head_bytes);
-        slot.send_head(head, self.accepts_trailers, self.length.is_empty())?;
+        let content = &self.bytes[self.head_bytes..];
+        let scheme = match slot.transport().tls() {
+            Some(_) => Scheme::Https,
+            None => Scheme::Http,
+        };
+        slot.send_head(&self.pseudo(scheme), self.fields(), self.length.is_empty())?;
         if content.is_empty() {
             return Ok(());
         }

@@ -12,10 +12,11 @@ use runtime::time::{self, Instant};
 
 use super::group::{Group, Member};
 use super::h2::Link;
-use super::{Preface, Times, Upstreams, is_http2, open, send};
+use super::{BodyLength, Preface, Request, Times, Upstreams, is_http2, open, send};
 use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
 use config::{HealthCheck, Timeouts};
 use dns::Resolver;
+use http1::{Method, Target};
 use outcome::Fault;
 use transport::Transport;
 
@@ -112,15 +113,17 @@ impl Check {
         let preface = Preface::of_check(self.group.config.proxy_header);
         let (stream, _) = open(core, &addresses, preface.as_ref(), tls, check.timeout).await?;
         let host = check.host.as_ref().unwrap_or(&member.authority);
-        let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: plimsoll-health-check\r\n\
-             Connection: close\r\n\r\n",
-            check.path
-        );
+        let target = Target::Origin { path_and_query: check.path.as_bytes() };
+        let method = (Method::Get, &b"GET"[..]);
+        let mut request = Request::new(core.io.buffer(), method, &target, host.as_bytes());
+        let lines = b"User-Agent: plimsoll-health-check\r\nConnection: close\r\n";
+        request.lines().extend_from_slice(lines);
+        request.end(BodyLength::None);
+        let times = Times::of(&Timeouts::default(), &core.io.limits().limits);
         let is_well = |status| (check.status.0..=check.status.1).contains(&status);
         if is_http2(self.group.config.protocol, &stream)? {
             let slot = Link::start(&core.io, &core.scratch, stream, None, check.timeout);
-            slot.send_head(request.as_bytes(), false, true)?;
+            request.send_on(&slot, &times).await?;
             let mut got = Vec::new();
             loop {
                 slot.heads(&mut got).await?;
@@ -129,8 +132,7 @@ impl Check {
                 }
             }
         }
-        let times = Times::of(&Timeouts::default(), &core.io.limits().limits);
-        send(core, &stream, &times, request.as_bytes()).await?;
+        send(core, &stream, &times, request.bytes()).await?;
         Ok(is_well(status(core, &stream).await?))
     }
 }

@@ -114,11 +114,6 @@ impl Arena {
         self.blocks.len() as u32
     }
 
-    /// Its address in this process's memory.
-    pub(super) fn address(&self) -> usize {
-        self.blocks.as_ptr().addr()
-    }
-
     #[inline]
     pub(super) fn at(&self, word: u32) -> &AtomicU32 {
         &self.blocks[(word / BLOCK_WORDS) as usize].0[(word % BLOCK_WORDS) as usize]
@@ -190,8 +185,8 @@ mod tests {
     #[test]
     fn blocks_are_aligned_and_the_hot_line_is_one_line() {
         let arena = Arena::new(3);
-        assert_eq!(arena.address() % BLOCK_BYTES as usize, 0);
         let first = &raw const *arena.at(0);
+        assert_eq!(first.addr() % BLOCK_BYTES as usize, 0);
         let second = &raw const *arena.at(BLOCK_WORDS);
         assert_eq!(second.addr() - first.addr(), BLOCK_BYTES as usize);
         for line in [32, 64] {

@@ -59,6 +59,12 @@ impl Machine {
         format!("{}: {}; {}", self.name, self.l1.text(), self.l2.text())
     }
 
+    /// Its name in a few words: `2002, 256 KiB`.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.name.replace("Pentium III Xeon (2002)", "2002")
+    }
+
     /// The Alpha 21164A of the papers. The size of its board cache is not published, so that cache
     /// is left out.
     pub fn of_1998() -> Machine {
@@ -158,6 +164,14 @@ pub struct Misses {
     pub l1: u64,
     /// Misses of the second level, included in `l1`.
     pub l2: u64,
+}
+
+impl Misses {
+    /// Misses of the second level, percent of the accesses.
+    #[must_use]
+    pub fn l2_percent(&self) -> f64 {
+        100.0 * self.l2 as f64 / self.accesses.max(1) as f64
+    }
 }
 
 /// Both levels. The second is accessed when the first misses.

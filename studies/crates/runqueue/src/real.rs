@@ -18,9 +18,10 @@ use crate::arena::{Arena, Palette};
 use crate::cache::Machine;
 use crate::drivers::{Cpu, Driver, Workload};
 use crate::queue::lock_use;
-use crate::{Facts, Gain, Held, Layout, Plan, PublishedLock};
+use crate::{Facts, Layout, Plan};
 use harness::Error;
-use harness::rounds::Figure;
+use harness::rounds::{Figures, To, Visits};
+use serde_json::{Value, json};
 
 /// The timed layouts. The others are compared with the first.
 pub(super) const LAYOUTS: [Layout; 3] = [Layout::Vanilla, Layout::Colours(32), Layout::MultiQueue];
@@ -43,8 +44,12 @@ struct Run {
     tasks: u64,
 }
 
-/// The timed figures of a workload.
-type Timed = (Vec<Gain>, Vec<Held>);
+/// A workload on a number of processors, its runnable tasks, and their layout.
+type Cell = (Driver, u32, u32, Layout);
+
+/// The timed figures of a workload: throughput relative to vanilla in the same round, and the use
+/// of the run queue's locks.
+pub(super) type Timed = [Vec<Value>; 2];
 
 /// Times all cells in interleaved rounds. Gives the figures of each of [`Driver::ALL`].
 pub(super) fn measure(
@@ -55,91 +60,85 @@ pub(super) fn measure(
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<[Timed; 2], Error> {
-    let cells: Vec<(Driver, u32, u32)> = Driver::ALL
-        .into_iter()
-        .flat_map(|driver| cpus.iter().map(move |cpus| (driver, *cpus)))
-        .flat_map(|(driver, cpus)| plan.runnable.iter().map(move |many| (driver, cpus, *many)))
-        .collect();
-    let mut runs = vec![[const { Vec::new() }; LAYOUTS.len()]; cells.len()];
     let machine = Machine::of_today();
+    let mut visits = Visits(Vec::new());
     for round in 0..plan.rounds.max(1) {
-        for (cell, &(driver, cpus, runnable)) in cells.iter().enumerate() {
+        let mut made: Vec<(Cell, Run)> = Vec::new();
+        for (driver, cpus, runnable) in cells(cpus, &plan.runnable) {
             say(&format!("round {}: {driver}, {runnable} on {cpus} processors", round + 1));
             for step in 0..LAYOUTS.len() {
                 // A different layout comes first in each round.
-                let at = (step + round) % LAYOUTS.len();
-                let palette = Palette::of(LAYOUTS[at], &machine);
-                let seed = plan.seed + round as u64;
-                let what = (driver, LAYOUTS[at]);
+                let layout = LAYOUTS[(step + round) % LAYOUTS.len()];
+                let palette = Palette::of(layout, &machine);
+                let (seed, what) = (plan.seed + round as u64, (driver, layout));
                 let workload =
                     Workload::new(arena, what, (runnable, cpus), &palette, &u64::from, seed);
-                runs[cell][at].push(run_once(&workload, plan.visit, stop)?);
+                let run = run_once(&workload, plan.visit, stop)?;
+                made.push(((driver, cpus, runnable, layout), run));
             }
         }
+        visits.0.push(made);
     }
+    let cells = cells(cpus, &plan.runnable);
     Ok(Driver::ALL.map(|driver| {
-        let (mut gains, mut locks) = (Vec::new(), Vec::new());
-        for (&(_, cpus, runnable), runs) in
-            cells.iter().zip(&runs).filter(|(cell, _)| cell.0 == driver)
-        {
-            let comparable = Facts::comparable(driver, runnable);
-            for (at, layout) in LAYOUTS.into_iter().enumerate() {
-                let place = (cpus, runnable, layout);
-                let known = facts.gain(driver, cpus, layout).filter(|_| comparable);
-                gains.push(gain(place, &runs[at], &runs[0], known));
-                let known = facts.lock(driver, cpus, layout).filter(|_| comparable);
-                locks.push(held(place, &runs[at], known));
-            }
-        }
-        (gains, locks)
+        let cells =
+            cells.iter().filter(|cell| cell.0 == driver).flat_map(|&(_, cpus, runnable)| {
+                LAYOUTS.map(|layout| (driver, cpus, runnable, layout))
+            });
+        let (gains, locks) =
+            cells.map(|cell| (gain(&visits, cell, facts), held(&visits, cell, facts))).unzip();
+        [gains, locks]
     }))
 }
 
-fn gain(
-    (cpus, runnable, layout): (u32, u32, Layout),
-    runs: &[Run],
-    vanilla: &[Run],
-    published_percent: Option<f64>,
-) -> Gain {
-    let ratio = |value: fn(&Run) -> f64| {
-        let pairs = runs.iter().zip(vanilla);
-        Figure::of(pairs.map(|(run, vanilla)| value(run) / value(vanilla)))
-    };
-    let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
-    Gain {
-        cpus,
-        runnable,
-        layout,
-        by_clock: ratio(|run| run.done / run.wall_s),
-        by_cpu_time: ratio(|run| run.done / run.cpu_s),
-        a_second: each(|run| run.done / run.wall_s),
-        cpu_us: each(|run| 1e6 * run.cpu_s / run.done),
-        published_percent,
-    }
+/// All combinations of a workload with these numbers of processors and of tasks.
+fn cells(cpus: &[u32], runnable: &[u32]) -> Vec<(Driver, u32, u32)> {
+    let of = |driver| cpus.iter().map(move |cpus| (driver, *cpus));
+    let all = Driver::ALL.into_iter().flat_map(of);
+    all.flat_map(|(driver, cpus)| runnable.iter().map(move |many| (driver, cpus, *many))).collect()
 }
 
-fn held(
-    (cpus, runnable, layout): (u32, u32, Layout),
-    runs: &[Run],
-    published: Option<PublishedLock>,
-) -> Held {
-    let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
-    let sum = |value: fn(&Run) -> u64| runs.iter().map(value).sum::<u64>();
-    let attempts = sum(|run| run.lock.attempts);
-    Held {
-        cpus,
-        runnable,
-        layout,
-        attempts,
-        contended: sum(|run| run.lock.contended),
-        contention_percent: each(|run| {
-            100.0 * run.lock.contended as f64 / run.lock.attempts as f64
-        }),
-        hold_mean_us: each(|run| run.lock.held_ns as f64 / 1e3 / run.lock.holds as f64),
-        hold_max_us: runs.iter().map(|run| run.lock.held_ns_max).max().unwrap_or(0) as f64 / 1e3,
-        tasks_a_walk: each(|run| run.tasks as f64 / run.walks as f64),
-        published,
-    }
+/// Requests or messages a second relative to vanilla: by the clock, and by the CPU time of the
+/// threads.
+fn gain(visits: &Visits<Cell, Run>, cell: Cell, facts: &Facts) -> Value {
+    let (driver, cpus, runnable, layout) = cell;
+    let comparable = Facts::comparable(driver, runnable);
+    let published = facts.gain(driver, cpus, layout).filter(|_| comparable);
+    let names = json!({
+        "cpus": cpus, "runnable": runnable, "layout": layout, "published_percent": published,
+    });
+    let vanilla = || To::Cell(Some((driver, cpus, runnable, Layout::Vanilla)));
+    let figures: Figures<'_, _, Run> = &[
+        ("by_clock", vanilla(), &|run| run.done / run.wall_s),
+        ("by_cpu_time", vanilla(), &|run| run.done / run.cpu_s),
+        ("a_second", To::Itself, &|run| run.done / run.wall_s),
+        ("cpu_us", To::Itself, &|run| 1e6 * run.cpu_s / run.done),
+    ];
+    visits.row(cell, names, figures)
+}
+
+/// The use of the run queue's locks: how often a lock was requested and already held, how long it
+/// was held, and the tasks of a walk.
+fn held(visits: &Visits<Cell, Run>, cell: Cell, facts: &Facts) -> Value {
+    let (driver, cpus, runnable, layout) = cell;
+    let comparable = Facts::comparable(driver, runnable);
+    let longest_ns = visits.of(cell).map(|run| run.lock.held_ns_max).max().unwrap_or(0);
+    let names = json!({
+        "cpus": cpus,
+        "runnable": runnable,
+        "layout": layout,
+        "attempts": visits.sum(cell, |run| run.lock.attempts),
+        "contended": visits.sum(cell, |run| run.lock.contended),
+        "hold_max_us": longest_ns as f64 / 1e3,
+        "published": facts.lock(driver, cpus, layout).filter(|_| comparable),
+    });
+    let contention = |run: &Run| 100.0 * run.lock.contended as f64 / run.lock.attempts as f64;
+    let figures: Figures<'_, _, Run> = &[
+        ("contention_percent", To::Itself, &contention),
+        ("hold_mean_us", To::Itself, &|run| run.lock.held_ns as f64 / 1e3 / run.lock.holds as f64),
+        ("tasks_a_walk", To::Itself, &|run| run.tasks as f64 / run.walks as f64),
+    ];
+    visits.row(cell, names, figures)
 }
 
 /// Lets the processors work for `time`.
@@ -218,7 +217,6 @@ mod tests {
 
     fn plan() -> Plan {
         Plan {
-            program: "unused".into(),
             cpus: vec![1, 2],
             runnable: vec![100],
             rounds: 2,
@@ -239,25 +237,27 @@ mod tests {
         let facts = Facts::read();
         let timed = measure(&plan(), &cpus, &arena, &facts, &stop, &mut |_| {}).unwrap();
         let cells = cpus.len() * LAYOUTS.len();
-        for (gains, locks) in &timed {
+        for [gains, locks] in &timed {
             assert_eq!((gains.len(), locks.len()), (cells, cells));
         }
-        let gains = timed.iter().flat_map(|(gains, _)| gains);
-        for gain in gains {
-            assert!(gain.cpu_us.value > 0.0, "{gain:?}");
-            assert!(gain.layout != Layout::Vanilla || gain.by_cpu_time.value == 1.0, "{gain:?}");
+        let of = |row: &Value, figure: &str| row[figure]["value"].as_f64().unwrap();
+        for gain in timed.iter().flat_map(|[gains, _]| gains) {
+            assert!(of(gain, "cpu_us") > 0.0, "{gain:?}");
+            assert!(gain["layout"] != "vanilla" || of(gain, "by_cpu_time") == 1.0, "{gain:?}");
         }
-        let locks = Driver::ALL.into_iter().zip(&timed);
-        for (driver, held) in
-            locks.flat_map(|(d, (_, locks))| locks.iter().map(move |one| (d, one)))
-        {
-            assert!(held.attempts > 0 && held.contended <= held.attempts, "{driver} {held:?}");
-            assert!(held.hold_max_us >= held.hold_mean_us.value, "{driver} {held:?}");
-            if driver == Driver::WebBench && held.layout != Layout::MultiQueue {
-                assert!(held.tasks_a_walk.value > 90.0, "{held:?}");
+        for (driver, [_, locks]) in Driver::ALL.into_iter().zip(&timed) {
+            for held in locks {
+                let count = |name: &str| held[name].as_u64().unwrap();
+                assert!(count("attempts") > 0, "{driver} {held:?}");
+                assert!(count("contended") <= count("attempts"), "{driver} {held:?}");
+                let longest = held["hold_max_us"].as_f64().unwrap();
+                assert!(longest >= of(held, "hold_mean_us"), "{driver} {held:?}");
+                if driver == Driver::WebBench && held["layout"] != "multi-queue" {
+                    assert!(of(held, "tasks_a_walk") > 90.0, "{held:?}");
+                }
+                // A single processor never waits.
+                assert!(count("cpus") > 1 || count("contended") == 0, "{held:?}");
             }
-            // A single processor never waits.
-            assert!(held.cpus > 1 || held.contended == 0, "{held:?}");
         }
     }
 

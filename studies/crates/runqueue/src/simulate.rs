@@ -10,13 +10,14 @@
 
 use regress::Rng;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::arena::{Arena, HAS_CPU, Palette, Task};
 use crate::cache::{Cache, Machine, Misses};
 use crate::drivers::{Driver, Workload, walkable};
-use crate::frames::{Frames, Given};
+use crate::frames::Frames;
 use crate::queue::Watch;
-use crate::{Layout, Missed};
+use crate::{Facts, Layout};
 
 /// Walks before the counted ones, and counted walks.
 const WARM_WALKS: u32 = 3;
@@ -33,43 +34,24 @@ pub const BOUND_COLOURS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// The tested cells of the bound: runnable tasks.
 const BOUND_RUNNABLE: [u32; 6] = [32, 64, 128, 256, 512, 1024];
 
-/// A walk alone.
-#[derive(Clone, Debug, Serialize)]
-pub struct Walked {
-    /// The machine of the cache.
-    pub machine: String,
-    /// Size of its second level, KiB.
-    pub l2_kib: u64,
-    /// Tasks on the list.
-    pub runnable: u32,
-    /// Where the structures lie in their blocks.
-    pub layout: Layout,
-    /// How the blocks' frames were allocated.
-    pub frames: Given,
-    /// Tasks walked over that were not in the second level, percent.
-    pub missed_percent: f64,
-    /// The published figure for this size, layout and number of tasks.
-    pub published_percent: Option<f64>,
-}
-
 /// One cell of the test of the bound.
 #[derive(Clone, Debug, Serialize)]
-pub struct Bound {
+pub(super) struct Bound {
     /// Size of the second level, KiB.
-    pub l2_kib: u64,
+    l2_kib: u64,
     /// Tasks on the list.
-    pub runnable: u32,
+    runnable: u32,
     /// Colours.
-    pub colours: u32,
+    colours: u32,
     /// Whether the number of colours satisfies the bound.
-    pub enough: bool,
+    enough: bool,
     /// Misses per 100 tasks walked over, with dense frames.
-    pub dense_percent: f64,
+    dense_percent: f64,
     /// With random frames.
-    pub random_percent: f64,
+    random_percent: f64,
     /// Whether, with dense frames, the walk has no misses if the bound is satisfied, and some
     /// otherwise.
-    pub holds: bool,
+    holds: bool,
 }
 
 /// Simulates the caches of all processors.
@@ -128,7 +110,7 @@ fn walk(
         }
         queue.only_walk(&mut seen);
     }
-    100.0 * seen.walk.l2 as f64 / seen.walk.accesses.max(1) as f64
+    seen.walk.l2_percent()
 }
 
 /// The mean over draws of random frames.
@@ -140,14 +122,9 @@ fn walk_at_random(arena: &Arena, machine: &Machine, what: (Layout, u32), seed: u
     (0..DRAWS).map(one).sum::<f64>() / DRAWS as f64
 }
 
-/// Walks alone, on the caches of 2002 and on this machine's.
-pub(super) fn walks(
-    arena: &Arena,
-    runnable: &[u32],
-    here: Option<&Frames>,
-    published: &dyn Fn(u64, Layout) -> Option<f64>,
-    seed: u64,
-) -> Vec<Walked> {
+/// Walks alone, on the caches of 2002 and on this machine's: tasks walked over that were not in the
+/// second level, with dense and with random frames.
+pub(super) fn walks(arena: &Arena, runnable: &[u32], facts: &Facts, seed: u64) -> Vec<Value> {
     let mut machines: Vec<Machine> = L2_KIB.map(Machine::of_2002).to_vec();
     machines.push(Machine::of_today());
     let dense = Frames::dense(arena.blocks());
@@ -156,24 +133,18 @@ pub(super) fn walks(
         let (l2_kib, of_2002) = (machine.l2.bytes / 1024, at < L2_KIB.len());
         for &runnable in runnable {
             for layout in [Layout::Vanilla, Layout::Colours(32), Layout::ColoursBySetIndex(32)] {
-                let mut one = |frames: Given, missed_percent: f64| {
-                    let known = of_2002 && runnable == PUBLISHED_RUNNABLE;
-                    walked.push(Walked {
-                        machine: machine.name.clone(),
-                        l2_kib,
-                        runnable,
-                        layout,
-                        frames,
-                        missed_percent,
-                        published_percent: known.then(|| published(l2_kib, layout)).flatten(),
-                    });
-                };
-                let what = (layout, runnable);
-                one(Given::Dense, walk(arena, machine, what, &dense, seed));
-                one(Given::Random, walk_at_random(arena, machine, what, seed));
-                if let Some(here) = here.filter(|_| !of_2002) {
-                    one(Given::Here, walk(arena, machine, what, here, seed));
-                }
+                let (what, known) = ((layout, runnable), of_2002 && runnable == PUBLISHED_RUNNABLE);
+                walked.push(json!({
+                    "machine": machine.name,
+                    "cache": machine.short(),
+                    "of_2002": of_2002,
+                    "l2_kib": l2_kib,
+                    "runnable": runnable,
+                    "layout": layout,
+                    "dense_percent": walk(arena, machine, what, &dense, seed),
+                    "random_percent": walk_at_random(arena, machine, what, seed),
+                    "published_percent": known.then(|| facts.by_size(l2_kib, layout)).flatten(),
+                }));
             }
         }
     }
@@ -210,14 +181,24 @@ pub(super) fn bound(seed: u64) -> Vec<Bound> {
     cells
 }
 
-/// Misses in the walk while a workload runs.
+/// What a workload did on simulated caches.
+pub(super) struct Driven {
+    /// Tasks per walk.
+    pub(super) tasks_a_walk: f64,
+    /// Accesses and misses of the walk.
+    pub(super) walk: Misses,
+    /// Accesses and misses of everything else.
+    pub(super) rest: Misses,
+}
+
+/// Runs a workload on simulated caches.
 pub(super) fn driven(
     arena: &Arena,
     machine: &Machine,
     (driver, layout): (Driver, Layout),
     (runnable, cpus): (u32, u32),
     seed: u64,
-) -> Missed {
+) -> Driven {
     let frames = Frames::dense(arena.blocks());
     let palette = Palette::of(layout, machine);
     let number = |block| frames.number(block);
@@ -237,18 +218,8 @@ pub(super) fn driven(
         }
     }
     let (walks, tasks) = walked(&each);
-    Missed {
-        machine: machine.name.clone(),
-        l2_kib: machine.l2.bytes / 1024,
-        cpus,
-        runnable,
-        layout,
-        tasks_a_walk: (tasks - before.1) as f64 / (walks - before.0).max(1) as f64,
-        walk: seen.walk,
-        rest: seen.rest,
-        missed_percent: 100.0 * seen.walk.l2 as f64 / seen.walk.accesses.max(1) as f64,
-        published_percent: None,
-    }
+    let tasks_a_walk = (tasks - before.1) as f64 / (walks - before.0).max(1) as f64;
+    Driven { tasks_a_walk, walk: seen.walk, rest: seen.rest }
 }
 
 fn walked(cpus: &[crate::drivers::Cpu]) -> (u64, u64) {
@@ -273,7 +244,7 @@ mod tests {
             // The same holds while a workload runs.
             let driven = |layout| {
                 let what = (Driver::WebBench, layout);
-                driven(&arena, &machine, what, (runnable, 1), 1).missed_percent
+                driven(&arena, &machine, what, (runnable, 1), 1).walk.l2_percent()
             };
             assert!((driven(Layout::Vanilla) - 99.0).abs() <= 5.0, "{}", driven(Layout::Vanilla));
             assert!(driven(Layout::Colours(32)) < 10.0, "{}", driven(Layout::Colours(32)));

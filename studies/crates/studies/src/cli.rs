@@ -22,8 +22,6 @@ pub(crate) enum Verb {
     Study(Study),
     #[command(hide = true)]
     TruthServer(TruthServer),
-    #[command(hide = true)]
-    RunqueueWalker(RunqueueWalker),
     /// Print the reference of flags as Markdown
     #[command(hide = true)]
     Reference,
@@ -37,7 +35,7 @@ pub(crate) struct AllStudies {
     /// Only these
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',',
         value_parser = clap::builder::PossibleValuesParser::new(
-            study::STUDIES.iter().map(|(name, _)| *name)))]
+            study::STUDIES.iter().map(|about| about.name)))]
     pub(crate) only: Vec<String>,
     /// Write index.html, and a directory for each study, to this directory
     #[arg(long, value_name = "DIR", default_value = "plimsoll-studies")]
@@ -58,20 +56,6 @@ pub(crate) struct TruthServer {
     /// Run on this CPU
     #[arg(long)]
     pub(crate) cpu: Option<usize>,
-}
-
-/// The child process that walks while it is recorded.
-#[derive(Debug, Args)]
-pub(crate) struct RunqueueWalker {
-    /// Tasks on the list
-    #[arg(long)]
-    pub(crate) runnable: u32,
-    /// Whether their structures have colours
-    #[arg(long)]
-    pub(crate) colours: bool,
-    /// Seed of the order of the list
-    #[arg(long)]
-    pub(crate) seed: u64,
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ fn main() -> ExitCode {
         Some(Verb::All(flags)) => run::all(&flags),
         Some(Verb::Study(study)) => run::study(&study),
         Some(Verb::TruthServer(flags)) => run::truth_server(&flags),
-        Some(Verb::RunqueueWalker(flags)) => run::runqueue_walker(&flags),
         Some(Verb::Reference) => output::print(reference()),
     })
 }

@@ -11,14 +11,14 @@ use command::output::{self, make_directory, width, write};
 use command::stop_on_signal;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::sheet::{Chapter, Sheet, page, sheet};
-use study::{Found, Given, Steps, Study, truth};
+use study::{About, Found, Given, Steps, Study, truth};
 
 use crate::cli::{self, Verb};
 
 /// Lists the studies.
 pub(crate) fn list() -> Result<(), Failure> {
     let mut text = String::from("The studies; run one with plimsoll study NAME:\n\n");
-    for (name, asks) in study::STUDIES {
+    for About { name, asks, .. } in study::STUDIES {
         text.push_str(&format!("  {name:8}  {asks}\n"));
     }
     output::print(text)
@@ -95,33 +95,18 @@ fn chapter(name: &str, found: &Found) -> Chapter {
 }
 
 fn without_figures(name: &str, sheet: Sheet) -> Chapter {
-    let asks = study::STUDIES.iter().find(|(study, _)| *study == name);
-    let asks = asks.map_or_else(String::new, |(_, asks)| (*asks).to_owned());
+    let about = study::STUDIES.iter().find(|about| about.name == name);
+    let asks = about.map_or_else(String::new, |about| about.asks.to_owned());
     Chapter { name: name.to_owned(), asks, sheet, figures: Vec::new() }
 }
-
-/// All studies with their flags: so that all of them take less than half an hour, and for the short
-/// form.
-const ALL: [(&str, &str, &str); 10] = [
-    ("boost", "--for 3m", "--quick"),
-    ("dispatch", "", "--descriptors 512 --ready 4 --rounds 2 --turns 20"),
-    ("herd", "--for 2m", "--quick"),
-    ("live", "--compressed 3s", "--hours 2 --compressed 2s"),
-    ("predict", "--servers nginx --bodies 1024 --connections 64 --reaches 30,60", "--quick"),
-    ("runqueue", "", "--quick"),
-    ("select", "--for 2m", "--quick --no-what-if"),
-    ("swapin", "--for 45s", "--objects 60 --rounds 2 --no-squid"),
-    ("truth", "--runs 4", "--runs 1 --for 6s --interval 200ms"),
-    ("webbench", "--for 3m", "--quick"),
-];
 
 /// Runs all of them one after the other. The chapter of a study that fails gives the reason.
 pub(crate) fn all(flags: &cli::AllStudies) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let (mut chapters, mut failures) = (Vec::new(), Vec::new());
     let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
-    let chosen: Vec<_> = ALL.iter().filter(|(name, _, _)| wanted(name)).collect();
-    for (number, (name, full, quick)) in chosen.iter().enumerate() {
+    let chosen: Vec<_> = study::STUDIES.iter().filter(|about| wanted(about.name)).collect();
+    for (number, About { name, full, quick, .. }) in chosen.iter().enumerate() {
         let home = flags.out.join(name);
         make_directory(&home)?;
         let words = if flags.quick { quick } else { full };
@@ -164,30 +149,6 @@ fn flags_of(name: &str, words: &str, home: &Path) -> Result<Study, Failure> {
     }
 }
 
-/// Calls `each` with each line of the input, and `ended` when the input ends, in a thread.
-fn listen_to_input(
-    each: impl Fn() + Send + 'static,
-    ended: impl FnOnce() + Send + 'static,
-) -> Result<(), Failure> {
-    let listen = move || {
-        std::io::stdin().lines().map_while(Result::ok).for_each(|_| each());
-        ended();
-    };
-    std::thread::Builder::new().name("input".into()).spawn(listen).map_err(misuse)?;
-    Ok(())
-}
-
-/// The process that the study `runqueue` records: it walks until its input ends, and prints over
-/// how many tasks.
-pub(crate) fn runqueue_walker(flags: &cli::RunqueueWalker) -> Result<(), Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&stop);
-    listen_to_input(|| (), move || ended.store(true, Ordering::Relaxed))?;
-    let (runnable, colours, seed) = (flags.runnable, flags.colours, flags.seed);
-    let tasks = runqueue::Walker { runnable, colours, seed }.walk(&stop);
-    output::print(format!("{tasks}\n"))
-}
-
 /// The server of known costs, which [`truth`] starts: a line of input resets its counts, and the
 /// end of the input ends it.
 pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
@@ -196,11 +157,14 @@ pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
     }
     let server = truth::Truth { seed: flags.seed, walks: !flags.no_table };
     let control = Arc::new(truth::Control::default());
-    let [each, ended] = [Arc::clone(&control), Arc::clone(&control)];
-    listen_to_input(
-        move || each.restart.store(true, Ordering::Relaxed),
-        move || ended.stop.store(true, Ordering::Relaxed),
-    )?;
+    let of_input = Arc::clone(&control);
+    let listen = move || {
+        for _ in std::io::stdin().lines().map_while(Result::ok) {
+            of_input.restart.store(true, Ordering::Relaxed);
+        }
+        of_input.stop.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("input".into()).spawn(listen).map_err(misuse)?;
     let say = |listen| {
         if let Ok(line) = serde_json::to_string(&truth::Listening { listen }) {
             println!("{line}");
@@ -217,10 +181,7 @@ mod tests {
 
     #[test]
     fn all_studies_are_run_with_valid_flags() {
-        let named: Vec<&str> = ALL.iter().map(|(name, _, _)| *name).collect();
-        let known: Vec<&str> = study::STUDIES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(named, known);
-        for (name, full, quick) in ALL {
+        for About { name, full, quick, .. } in study::STUDIES.iter().copied() {
             for words in [full, quick] {
                 let which = flags_of(name, words, Path::new("somewhere")).unwrap();
                 let (known_as, given) = which.given();

@@ -5,16 +5,19 @@ use std::path::{Path, PathBuf};
 use harness::environment::{Temporary, load_average};
 use harness::{Environment, Error};
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::found::with;
 
 /// The machine, its load and the seed of one run of a study.
 #[derive(Clone, Debug, Serialize)]
-pub struct Conditions {
+pub(crate) struct Conditions {
     /// The machine.
-    pub ground: Environment,
+    pub(crate) ground: Environment,
     /// Runnable processes: the load averages before and after the study.
-    pub load_average: (Option<f64>, Option<f64>),
+    load_average: (Option<f64>, Option<f64>),
     /// Seed of everything that is random.
-    pub seed: u64,
+    seed: u64,
 }
 
 impl Conditions {
@@ -24,10 +27,10 @@ impl Conditions {
         Conditions { ground, load_average: (load_average(), None), seed }
     }
 
-    /// Adds the load average at the end of the study.
-    pub(crate) fn at_end(mut self) -> Conditions {
+    /// What was measured under these conditions, at the end of the study.
+    pub(crate) fn outcome(mut self, measured: Value) -> Value {
         self.load_average.1 = load_average();
-        self
+        with(&self, measured)
     }
 }
 

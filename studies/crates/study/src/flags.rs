@@ -1,10 +1,11 @@
 //! The flags that several studies have, each declared once with its help.
 
-use std::ops::RangeInclusive;
+use std::ops::{RangeBounds, RangeInclusive};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::RangedI64ValueParser;
 use command::flags::parse_duration;
 
 /// The length of a visit: it has to be longer than its beginning, which does not count.
@@ -29,8 +30,7 @@ pub struct Given {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Repeat {
     /// Rounds, each over all combinations
-    #[arg(long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = count(1..=1000))]
     pub rounds: u32,
     /// No round begins after this time, even if more were requested
     #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
@@ -43,6 +43,11 @@ impl Repeat {
         let most = quick.unwrap_or(self.rounds as usize);
         harness::rounds::Rounds { most, begun: Instant::now(), time: self.duration, seed }
     }
+}
+
+/// Reads a number within bounds.
+pub(crate) fn count(bounds: impl RangeBounds<i64>) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(bounds)
 }
 
 /// The numbers, or the default ones, in ascending order and each once.

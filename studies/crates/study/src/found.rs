@@ -54,11 +54,7 @@ impl Found {
     pub(crate) fn of(name: &str, page: &str, outcome: &impl Serialize, more: Value) -> Found {
         let json = [serde_json::to_string(outcome), serde_json::to_string_pretty(outcome)];
         let json = json.map(|text| text.expect("the keys of an outcome are strings") + "\n");
-        let mut all = value(outcome);
-        if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
-            all.extend(more);
-        }
-        let page = Page::read(page);
+        let (page, all) = (Page::read(page), with(outcome, more));
         let figures = page.figure(&all).map(|figure| (format!("{name}.svg").into(), Some(figure)));
         let figures = figures.into_iter().collect();
         Found { sheet: page.sheet(&all), figures, json, failed: None, page: false }
@@ -79,13 +75,13 @@ pub(crate) fn value(part: &impl Serialize) -> Value {
     serde_json::to_value(part).expect("the keys of an outcome are strings")
 }
 
-/// A row as JSON, with more values.
-pub(crate) fn row_with<const N: usize>(row: &impl Serialize, more: [(&str, Value); N]) -> Value {
-    let mut row = value(row);
-    for (key, value) in more {
-        row[key] = value;
+/// A row or an outcome as JSON, with more values.
+pub(crate) fn with(part: &impl Serialize, more: Value) -> Value {
+    let mut part = value(part);
+    if let (Value::Object(part), Value::Object(more)) = (&mut part, more) {
+        part.extend(more);
     }
-    row
+    part
 }
 
 /// Steps of a test, which says nothing.

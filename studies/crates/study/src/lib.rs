@@ -4,6 +4,7 @@
 //! says of each pattern whether it holds, does not hold, or is inconclusive. [`STUDIES`] lists
 //! them. Their results on one machine, with the figures, are in `studies/` of the project. So are
 //! their pages: a study measures and judges, and `page` shows its outcome by a table of templates.
+//! Most studies are a table for one `experiment`: servers, loads, rounds and figures.
 //! Why: a claim of 1997 has to be checked on today's machines.
 //! Ownership: a study owns its working directory and the servers it starts. It removes the
 //! directory and ends the servers.
@@ -23,167 +24,129 @@ macro_rules! page {
     };
 }
 
-pub mod boost;
+mod boost;
 mod conditions;
-pub mod dispatch;
+mod dispatch;
+mod experiment;
 mod flags;
 mod found;
-pub mod herd;
-pub mod live;
+mod herd;
+mod live;
 mod page;
-pub mod predict;
+mod predict;
 mod published;
-pub mod runqueue;
-pub mod select;
+mod runqueue;
+mod select;
 mod servers;
 mod show;
-pub mod swapin;
+mod swapin;
 pub mod truth;
-mod visits;
-pub mod webbench;
+mod webbench;
 
 use clap::Subcommand;
 use harness::Error;
 
-pub use conditions::Conditions;
 pub use flags::Given;
 pub use found::{Found, Steps};
 
-/// The studies, each with its flags.
-#[derive(Debug, Subcommand)]
-pub enum Study {
-    /// Programs on poll() and select(), plain and boosted, and the same programs on epoll
-    Boost(boost::Plan),
-    /// The table walk of comm_select (1998): its CPU time, and the cache misses it causes elsewhere
-    Dispatch(dispatch::Plan),
-    /// Workers that share descriptors: which ones wake, how often in vain, and what a call costs
-    Herd(herd::Plan),
-    /// The live days of 1998 in minutes: the load lines of an old and a new event notification
-    Live(live::Plan),
-    /// Capacity predicted from low load on real servers, compared with their saturation
-    Predict(predict::Plan),
-    /// Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput
-    Runqueue(runqueue::Plan),
-    /// Cold connections (1998): what up to 10,000 cost on each backend, and a prediction
-    Select(select::Plan),
-    /// The swap-in bug of 1997: delays and reads by object size, of our store and of a real Squid
-    Swapin(swapin::Plan),
-    /// Records a server of known costs: how often the truth lies within the intervals
-    Truth(truth::Plan),
-    /// A static tree of files under a closed loop: our server and its peers, by clients and workers
-    Webbench(webbench::Plan),
+/// A study, for a list of all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// The question it answers.
+    pub asks: &'static str,
+    /// Its flags when all studies are run: all of them then take less than half an hour.
+    pub full: &'static str,
+    /// Its flags in the short form.
+    pub quick: &'static str,
 }
 
-impl Study {
-    /// Its name and its common flags.
-    #[must_use]
-    pub fn given(&self) -> (&'static str, &Given) {
-        match self {
-            Study::Boost(plan) => ("boost", &plan.given),
-            Study::Dispatch(plan) => ("dispatch", &plan.given),
-            Study::Herd(plan) => ("herd", &plan.given),
-            Study::Live(plan) => ("live", &plan.given),
-            Study::Predict(plan) => ("predict", &plan.given),
-            Study::Runqueue(plan) => ("runqueue", &plan.given),
-            Study::Select(plan) => ("select", &plan.given),
-            Study::Swapin(plan) => ("swapin", &plan.given),
-            Study::Truth(plan) => ("truth", &plan.given),
-            Study::Webbench(plan) => ("webbench", &plan.given),
+/// Declares each study once: its variant, its module, whether it runs [`Steps::plimsoll`], its help
+/// and its [`About`].
+macro_rules! studies {
+    ($($variant:ident $module:ident $runs_the_server:literal
+        $help:tt $asks:literal $full:literal $quick:literal;)+) => {
+        /// The studies, each with its flags.
+        #[derive(Debug, Subcommand)]
+        pub enum Study {
+            $(#[doc = $help] $variant($module::Plan),)+
         }
-    }
 
-    /// Whether it runs [`Steps::plimsoll`].
-    #[must_use]
-    pub fn runs_the_server(&self) -> bool {
-        use Study::{Boost, Live, Predict, Select, Webbench};
-        matches!(self, Boost(_) | Live(_) | Predict(_) | Select(_) | Webbench(_))
-    }
+        /// All studies.
+        pub const STUDIES: &[About] = &[$(
+            About { name: stringify!($module), asks: $asks, full: $full, quick: $quick },
+        )+];
 
-    /// Measures, judges and shows.
-    ///
-    /// # Errors
-    /// See the `run` of each study.
-    pub fn run(&self, steps: &mut Steps<'_>) -> Result<Found, Error> {
-        /// The outcome of a study on its page.
-        macro_rules! found {
-            ($study:ident, $plan:expr) => {{
-                let outcome = $study::run($plan, steps)?;
-                let name = stringify!($study);
-                let more = $study::for_page(&outcome);
-                (Found::of(name, page!($study), &outcome, more), outcome)
-            }};
+        impl Study {
+            /// Its name and its common flags.
+            #[must_use]
+            pub fn given(&self) -> (&'static str, &Given) {
+                match self { $(Study::$variant(plan) => (stringify!($module), &plan.given),)+ }
+            }
+
+            /// Whether it runs [`Steps::plimsoll`].
+            #[must_use]
+            pub fn runs_the_server(&self) -> bool {
+                match self { $(Study::$variant(_) => $runs_the_server,)+ }
+            }
+
+            /// Measures, judges and shows.
+            ///
+            /// # Errors
+            /// See the `run` of each study.
+            pub fn run(&self, steps: &mut Steps<'_>) -> Result<Found, Error> {
+                match self { $(Study::$variant(plan) => $module::run(plan, steps),)+ }
+            }
         }
-        Ok(match self {
-            Study::Boost(plan) => {
-                let (found, outcome) = found!(boost, plan);
-                let differ = !outcome.differences.is_empty();
-                found.failed(differ, "a boosted server sent another response")
-            }
-            Study::Dispatch(plan) => found!(dispatch, plan).0,
-            Study::Herd(plan) => found!(herd, plan).0,
-            Study::Live(plan) => {
-                let (found, outcome) = found!(live, plan);
-                found.with("live.svg", Some(live::figure(&outcome)))
-            }
-            Study::Predict(plan) => {
-                let (found, outcome) = found!(predict, plan);
-                let found = found.with("predict.svg", Some(predict::figure(&outcome)));
-                Found { page: true, ..found }
-            }
-            Study::Runqueue(plan) => found!(runqueue, plan).0,
-            Study::Select(plan) => found!(select, plan).0,
-            Study::Swapin(plan) => {
-                let (found, outcome) = found!(swapin, plan);
-                let found = found.with("swapin.svg", swapin::figure(&outcome, "warm"));
-                found.with("swapin-cold.svg", swapin::figure(&outcome, "cold"))
-            }
-            Study::Truth(plan) => {
-                let (found, outcome) = found!(truth, plan);
-                let missed = "the truth was outside of the intervals more often than allowed";
-                found.failed(!outcome.held, missed)
-            }
-            Study::Webbench(plan) => found!(webbench, plan).0,
-        })
-    }
+
+        /// The texts of all pages.
+        #[cfg(test)]
+        const PAGES: &[&str] = &[$(page!($module)),+];
+    };
 }
 
-/// All studies: the name, and the question it answers.
-pub const STUDIES: &[(&str, &str)] = &[
-    (
-        "boost",
-        "what poll() and select() cost in unmodified programs once an epoll set answers them",
-    ),
-    (
-        "dispatch",
-        "what the table walk of comm_select (1998) costs, and which misses it causes elsewhere",
-    ),
-    (
-        "herd",
-        "which workers wake when they share descriptors (NetCache, 1998), and what that costs",
-    ),
-    (
-        "live",
-        "the live days of 1998 in minutes: the load lines of an old and a new event notification",
-    ),
-    (
-        "predict",
-        "how good predictions of capacity from low load are: nginx, Squid, HAProxy and others",
-    ),
-    (
-        "runqueue",
-        "what colours did for the walk of the run queue (2002): misses, the lock, throughput",
-    ),
-    (
-        "select",
-        "what 10,000 silent connections cost on each backend (1998), and a prediction of it",
-    ),
-    (
-        "swapin",
-        "what the extra read of Squid's swap-in bug (1997) costs today, and if our store has it",
-    ),
-    ("truth", "whether the laboratory finds known costs, and how often its intervals contain them"),
-    (
-        "webbench",
-        "a static tree under a closed loop: our server and its peers, by clients and by workers",
-    ),
-];
+studies! {
+    Boost boost true
+        "Programs on poll() and select(), plain and boosted, and the same programs on epoll"
+        "what poll() and select() cost in unmodified programs once an epoll set answers them"
+        "--for 3m" "--quick";
+    Dispatch dispatch false
+        "The table walk of comm_select (1998): its CPU time, and the cache misses it causes \
+         elsewhere"
+        "what the table walk of comm_select (1998) costs, and which misses it causes elsewhere"
+        "" "--descriptors 512 --ready 4 --rounds 2 --turns 20";
+    Herd herd false
+        "Workers that share descriptors: which ones wake, how often in vain, and what a call costs"
+        "which workers wake when they share descriptors (NetCache, 1998), and what that costs"
+        "--for 2m" "--quick";
+    Live live true
+        "The live days of 1998 in minutes: the load lines of an old and a new event notification"
+        "the live days of 1998 in minutes: the load lines of an old and a new event notification"
+        "--compressed 3s" "--hours 2 --compressed 2s";
+    Predict predict true
+        "Capacity predicted from low load on real servers, compared with their saturation"
+        "how good predictions of capacity from low load are: nginx, Squid, HAProxy and others"
+        "--servers nginx --bodies 1024 --connections 64 --reaches 30,60" "--quick";
+    Runqueue runqueue false
+        "Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput"
+        "what colours did for the walk of the run queue (2002): misses, the lock, throughput"
+        "" "--quick";
+    Select select true
+        "Cold connections (1998): what up to 10,000 cost on each backend, and a prediction"
+        "what 10,000 silent connections cost on each backend (1998), and a prediction of it"
+        "--for 2m" "--quick --no-what-if";
+    Swapin swapin false
+        "The swap-in bug of 1997: delays and reads by object size, of our store and of files"
+        "what the extra read of Squid's swap-in bug (1997) costs today, and if our store has it"
+        "--for 45s" "--objects 60 --rounds 2";
+    Truth truth false
+        "Records a server of known costs: how often the truth lies within the intervals"
+        "whether the laboratory finds known costs, and how often its intervals contain them"
+        "--runs 4" "--runs 1 --for 6s --interval 200ms";
+    Webbench webbench true
+        "A static tree of files under a closed loop: our server and its peers, by clients and \
+         workers"
+        "a static tree under a closed loop: our server and its peers, by clients and by workers"
+        "--for 3m" "--quick";
+}

@@ -72,12 +72,12 @@ struct Table {
     note: String,
 }
 
-/// A panel of curves; with `for`, one for each value of this key.
+/// A panel of curves; with `for`, one for all rows that have the same values of these keys.
 #[derive(Debug, Deserialize)]
 struct Curves {
     title: String,
-    #[serde(rename = "for")]
-    each: Option<String>,
+    #[serde(default, rename = "for")]
+    each: Vec<String>,
     #[serde(flatten)]
     which: Which,
     /// The name of the horizontal axis, the path of its values, and whether its ticks are powers of
@@ -168,10 +168,14 @@ impl Curves {
     fn panels(&self, looks: &BTreeMap<String, Vec<Look>>, outcome: &Value) -> Vec<Panel> {
         let rows = self.which.of(outcome);
         let of = |rows: Vec<&Value>| self.panel(&looks[&self.looks], &rows, outcome);
-        let Some(key) = &self.each else { return vec![of(rows)] };
-        let values = distinct(rows.iter().map(|row| row.get(key)));
-        let rows = |value| rows.iter().copied().filter(|row| row.get(key) == value).collect();
-        values.into_iter().map(|value| of(rows(value))).collect()
+        if self.each.is_empty() {
+            return vec![of(rows)];
+        }
+        let key =
+            |row: &Value| self.each.iter().map(|key| row.get(key).cloned()).collect::<Vec<_>>();
+        let keys = distinct(rows.iter().map(|row| key(row)));
+        let rows = |wanted| rows.iter().copied().filter(|row| key(row) == wanted).collect();
+        keys.into_iter().map(|key| of(rows(key))).collect()
     }
 
     fn panel(&self, looks: &[Look], rows: &[&Value], outcome: &Value) -> Panel {
@@ -243,20 +247,31 @@ fn filled(template: &str, scope: &[&Value]) -> Option<String> {
     Some(text + rest)
 }
 
-/// A value: `n` with thousands separated; `d` with three digits or more; a number of decimals; the
-/// same with a sign, as in `+1`; `%`, a share in percent; `i` with its interval. Of a figure, all
-/// but the last are its value.
+/// A value as text. Text is shown as it is. Of a figure, the value is shown, except by the last
+/// three formats.
+///
+/// - `n`: with thousands separated; `d`: with three digits or more; `2`: with two decimals, and
+///   `+2` with a sign, too;
+/// - `%`: a share in percent; `p`: percent in which a small value is not shown as zero;
+/// - `i`: with its interval; `%i`: a share with its interval; `o`: a ratio as the difference from
+///   one, with its interval.
 fn formatted(value: &Value, format: &str) -> Option<String> {
+    if let Value::String(text) = value {
+        return Some(text.clone());
+    }
     let number = || value.get("value").unwrap_or(value).as_f64();
     Some(match format {
-        "" => match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        },
+        "" => value.to_string(),
         "n" => thousands(number()?),
         "d" => digits(number()?),
         "%" => format!("{:.2} %", 100.0 * number()?),
-        "i" => with_interval(value, digits)?,
+        "p" => match number()? {
+            small if small > 0.0 && small < 0.05 => "<0.1 %".to_owned(),
+            percent => format!("{percent:.1} %"),
+        },
+        "i" => with_interval(value, "", digits)?,
+        "%i" => with_interval(value, "", |share| format!("{:.2} %", 100.0 * share))?,
+        "o" => with_interval(value, " %", |ratio| format!("{:+.1}", 100.0 * (ratio - 1.0)))?,
         decimals => match decimals.strip_prefix('+') {
             Some(decimals) => format!("{:+.*}", decimals.parse().ok()?, number()?),
             None => format!("{:.*}", decimals.parse().ok()?, number()?),
@@ -265,12 +280,12 @@ fn formatted(value: &Value, format: &str) -> Option<String> {
 }
 
 /// `7.12 (6.90 to 7.35)`
-fn with_interval(figure: &Value, one: impl Fn(f64) -> String) -> Option<String> {
+fn with_interval(figure: &Value, unit: &str, one: impl Fn(f64) -> String) -> Option<String> {
     let value = one(figure.get("value")?.as_f64()?);
     let end = |end| resolve(&[figure], end).and_then(Value::as_f64).map(&one);
     Some(match (end("interval.0"), end("interval.1")) {
-        (Some(low), Some(high)) => format!("{value} ({low} to {high})"),
-        _ => format!("{value} (one round)"),
+        (Some(low), Some(high)) => format!("{value}{unit} ({low} to {high})"),
+        _ => format!("{value}{unit} (one round)"),
     })
 }
 
@@ -282,19 +297,7 @@ mod tests {
 
     #[test]
     fn every_page_is_valid_and_has_the_looks_that_its_panels_name() {
-        let pages = [
-            page!(boost),
-            page!(dispatch),
-            page!(herd),
-            page!(live),
-            page!(predict),
-            page!(runqueue),
-            page!(select),
-            page!(swapin),
-            page!(truth),
-            page!(webbench),
-        ];
-        for text in pages {
+        for text in crate::PAGES {
             let page = Page::read(text);
             assert_eq!(page.figure.is_some(), !page.panel.is_empty(), "{}", page.title);
             for panel in &page.panel {
@@ -306,7 +309,8 @@ mod tests {
     #[test]
     fn a_template_is_filled_in_from_the_row_or_the_outcome() {
         let row = json!({
-            "server": "ours", "boosted": true, "none": null, "share": 0.281,
+            "server": "ours", "boosted": true, "none": null,
+            "share": 0.281, "zero": 0.0, "small": 0.01,
             "us": {"value": 4.93, "interval": [4.5, 5.25], "rounds": 3},
             "once": {"value": 1234.75, "interval": null, "rounds": 1},
         });
@@ -322,6 +326,10 @@ mod tests {
         );
         assert_eq!(of("{once:i} {share:%}").unwrap(), "1,235 (one round) 28.10 %");
         assert_eq!((of("{none}"), of("{none.deeper:n}"), of("{us")), (None, None, None));
+        let percents =
+            ["{zero:p}", "{small:p}", "{us:p}", "{server:p}"].map(|text| of(text).unwrap());
+        assert_eq!(percents, ["0.0 %", "<0.1 %", "4.9 %", "ours"]);
+        assert_eq!(of("{us:o}").unwrap(), "+393.0 % (+350.0 to +425.0)");
     }
 
     #[test]
@@ -342,7 +350,7 @@ table = [
     { title = "Empty", rows = "missing.0.list", columns = [] },
 ]
 figure = ["Figure", "description"]
-panel = [{ for = "kind", title = "Panel {kind}", rows = "rows", x = ["x", "x", false],
+panel = [{ for = ["kind"], title = "Panel {kind}", rows = "rows", x = ["x", "x", false],
            y = ["y", "x"], label = "{x}", looks = "all" }]
 looks = { all = [[{}, "one", 0, false]] }
 "#,

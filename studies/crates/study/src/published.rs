@@ -1,7 +1,7 @@
 //! The figures that Banga and Mogul published in 1998, read from `studies/select/facts.toml`, the
 //! only place that contains them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 const FACTS: &str = include_str!("../../../select/facts.toml");
 
@@ -29,7 +29,7 @@ pub(crate) struct Source {
 }
 
 /// Tables 3 and 14.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Day {
     server: String,
     kernel: String,
@@ -39,7 +39,7 @@ pub(crate) struct Day {
 }
 
 /// Table 15: percent of CPU time per (request per second).
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Regression {
     server: String,
     kernel: String,

@@ -7,7 +7,6 @@
 
 use super::Finding;
 use super::house::{dependencies, manifests_of, package_name};
-use crate::map;
 use crate::tree::{Tree, joined};
 
 /// The houses, from the ground up. Houses of one row stand side by side.
@@ -68,19 +67,6 @@ pub(super) fn floors(tree: &Tree, findings: &mut Vec<Finding>) {
 pub(crate) fn crates_in<'t>(tree: &'t Tree, house: &str) -> Vec<&'t str> {
     let inside = manifests_of(tree).filter(|(path, _)| path.starts_with(house));
     inside.map(|(path, _)| path.trim_end_matches("Cargo.toml")).collect()
-}
-
-/// The pictures of ARCHITECTURE.md are those of the code.
-pub(super) fn map_is_current(tree: &Tree, findings: &mut Vec<Finding>) {
-    if !tree.exists(map::DOCUMENT) {
-        return;
-    }
-    let fix = "cargo xtask map";
-    match map::current(tree) {
-        Ok(text) if Some(text.as_str()) == tree.get(map::DOCUMENT) => {}
-        Ok(_) => findings.push(Finding::whole(map::DOCUMENT, "a picture is old", fix)),
-        Err(error) => findings.push(Finding::whole("tools/xtask/src/map.rs", error, fix)),
-    }
 }
 
 /// The row of a path's house, and the place in the row.

@@ -14,6 +14,9 @@ use super::PAGE_BYTES;
 /// The next size above a page on the supported processors (x86-64, and ARM with pages of 4 KiB).
 const LARGE_PAGE_BYTES: usize = if cfg!(miri) { 128 << 10 } else { 2 * 1024 * 1024 };
 
+const _: () =
+    assert!(LARGE_PAGE_BYTES.is_power_of_two() && LARGE_PAGE_BYTES.is_multiple_of(PAGE_BYTES));
+
 /// Bytes for a write, at the same offset within a page of memory as within a page of the file. The
 /// memory is reused.
 #[derive(Debug, Default)]
@@ -33,6 +36,7 @@ impl PageBuffer {
         // Memory that is too small is freed before new memory is allocated.
         self.memory.take_if(|memory| memory.len() < end);
         let memory = self.memory.get_or_insert_with(|| Memory::new(end));
+        assert!(memory.len() >= end && memory.start.addr().get().is_multiple_of(PAGE_BYTES));
         &mut memory.bytes_mut()[self.range.clone()]
     }
 }

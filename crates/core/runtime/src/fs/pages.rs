@@ -80,6 +80,7 @@ impl StablePages {
         let before = (offset % PAGE_BYTES as u64) as usize;
         let wanted = (before + len).next_multiple_of(PAGE_BYTES);
         let mapped_bytes = wanted + PAGE_BYTES;
+        assert!(before < PAGE_BYTES && before + len <= wanted, "the part is in its pages");
         let from = libc::off_t::try_from(offset - before as u64).map_err(io::Error::other)?;
         let (fd, none) = (file.as_raw_fd(), ptr::null_mut());
         // SAFETY: a new mapping at an address that the kernel chooses.
@@ -88,6 +89,7 @@ impl StablePages {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        assert!((address as usize).is_multiple_of(PAGE_BYTES), "a mapping begins with a page");
         let whole = Lock::new(&WHOLE, true);
         let pages = StablePages { address: address as usize, mapped_bytes, before, len, whole };
         // The last page is a guard. The kernel may merge adjacent mappings, and then a fault in one
@@ -122,6 +124,7 @@ impl StablePages {
     }
 
     fn fill(&self, pipe: &Pipe, parts: &[Range<usize>]) -> Result<usize, NotShared> {
+        assert!(parts.len() <= PARTS_MAX, "parts that are shared at once");
         let Pipe::Real { write, .. } = pipe else { return Err(NotShared::NoPipe) };
         let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
         let (mut count, mut slots, mut bytes) = (0, 0, 0);
@@ -137,6 +140,7 @@ impl StablePages {
             count += 1;
             bytes += part.len();
         }
+        assert!(bytes <= pipe.bytes(), "a pipe takes whole parts");
         if bytes == 0 {
             return Err(NotShared::NoPipe);
         }
@@ -230,7 +234,9 @@ impl SharedPages {
     /// Takes up to so many bytes that the socket has received. Called once.
     pub(crate) fn splice_from(&mut self, socket: RawFd, bytes_max: usize) -> io::Result<usize> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(0) };
+        assert!(self.left == 0 && self.is_received, "a pipe is filled once");
         self.left = self.core.world.recv_into(socket, pipe, bytes_max)?;
+        assert!(self.left <= bytes_max, "the socket gives no more");
         Ok(self.left)
     }
 
@@ -239,6 +245,7 @@ impl SharedPages {
     pub(crate) fn splice_to(&mut self, socket: RawFd, more: bool) -> io::Result<usize> {
         let Some(pipe) = self.pipe.as_mut().filter(|_| self.left > 0) else { return Ok(0) };
         let sent = self.core.world.send_from(socket, pipe, self.left, more)?;
+        assert!(sent <= self.left, "what was sent was in the pipe");
         self.left -= sent;
         Ok(sent)
     }

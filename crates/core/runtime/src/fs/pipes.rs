@@ -14,6 +14,8 @@ pub(crate) const PIPE_BYTES_MIN: usize = 64 * 1024;
 const PIPES_KEPT: usize = 16;
 /// Pipes of a core, including those of slow peers. Each has two descriptors.
 const PIPES_MAX: u32 = 256;
+const _: () = assert!(PIPE_BYTES.is_multiple_of(PAGE_BYTES) && PIPE_BYTES_MIN <= PIPE_BYTES);
+const _: () = assert!(PIPES_KEPT <= PIPES_MAX as usize);
 
 /// The pipes of a core.
 #[derive(Debug, Default)]
@@ -45,10 +47,12 @@ impl Pipes {
         }
         let pipe = world.pipe().ok()?;
         self.count += 1;
+        assert!(self.count <= PIPES_MAX, "a core's pipes are bounded");
         Some(pipe)
     }
 
     pub(super) fn give_back(&mut self, pipe: Pipe, empty: bool) {
+        assert!(self.count as usize > self.empty.len(), "it was taken from here");
         if empty && self.empty.len() < PIPES_KEPT {
             self.empty.push(pipe);
         } else {

@@ -39,6 +39,12 @@ struct State {
     idle: usize,
 }
 
+impl State {
+    fn check(&self) {
+        assert!(self.idle <= self.threads && self.threads <= THREADS_MAX, "the pool is bounded");
+    }
+}
+
 static POOL: Pool = Pool {
     state: Mutex::new(State { jobs: VecDeque::new(), threads: 0, idle: 0 }),
     work: Condvar::new(),
@@ -108,6 +114,7 @@ impl Pool {
 
     fn submit(&'static self, job: Job) {
         let mut state = self.state();
+        state.check();
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads == THREADS_MAX {
             drop(state);
@@ -142,11 +149,13 @@ impl Pool {
                 continue;
             }
             state.idle += 1;
+            state.check();
             let (woken, waited) = self
                 .work
                 .wait_timeout_while(state, IDLE_MAX, |state| state.jobs.is_empty())
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
+            state.check();
             state.idle -= 1;
             if waited.timed_out() && state.jobs.is_empty() {
                 state.threads -= 1;

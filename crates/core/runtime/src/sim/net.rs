@@ -106,6 +106,7 @@ impl Net {
             return false;
         };
         self.now_ns = self.now_ns.max(at_ns);
+        assert!(end.is_none_or(|end| self.now_ns <= end), "time moves no further than asked");
         while let Some(entry) = self.agenda.first_entry() {
             if entry.key().0 > self.now_ns {
                 break;
@@ -175,7 +176,8 @@ impl Net {
     /// Adds a socket without a descriptor.
     pub(super) fn add(&mut self, socket: Socket) -> Id {
         let id = self.number();
-        self.sockets.insert(id, socket);
+        let before = self.sockets.insert(id, socket);
+        assert!(before.is_none(), "a number is used once");
         id
     }
 
@@ -187,7 +189,8 @@ impl Net {
     /// Opens a descriptor for a socket. The caller has called [`Net::check_room`].
     pub(super) fn open_fd(&mut self, id: Id) -> RawFd {
         let fd = self.levels.open();
-        self.fds.insert(fd, id);
+        let before = self.fds.insert(fd, id);
+        assert!(before.is_none(), "a number names one open descriptor");
         self.refresh(id, Some(fd));
         fd
     }

@@ -280,12 +280,23 @@ impl Net {
             self.stall(id);
         }
         self.send_pieces(id, peer, &buf[..taken]);
+        debug_assert!(self.is_bounded(id), "a connection holds no more than its buffer");
         let reset = self.options.reset;
         if self.rng.chance(reset) {
             self.break_connection(id);
         }
         self.refresh_stream(id);
         Ok(taken)
+    }
+
+    /// `in_flight + peer.inbound.len() <= buffer_bytes`.
+    fn is_bounded(&self, id: Id) -> bool {
+        let Some(Socket::Stream(stream)) = self.sockets.get(&id) else { return true };
+        let unread = match stream.peer.and_then(|peer| self.sockets.get(&peer)) {
+            Some(Socket::Stream(peer)) => peer.inbound.len(),
+            _ => 0,
+        };
+        stream.in_flight + unread <= self.options.buffer_bytes
     }
 
     /// Splits `bytes` and schedules the pieces.
@@ -328,6 +339,7 @@ impl Net {
     pub(super) fn bytes_arrive(&mut self, from: Id, to: Id, bytes: &[u8]) {
         self.trace("bytes", to, bytes.len());
         if let Some(Socket::Stream(sender)) = self.sockets.get_mut(&from) {
+            assert!(sender.in_flight >= bytes.len(), "what arrives was in flight");
             sender.in_flight -= bytes.len();
         }
         match self.sockets.get_mut(&to) {

@@ -92,6 +92,7 @@ impl<T> Sender<T> {
                 return Err(SendError::Full(message));
             }
             state.messages.push_back(message);
+            assert!(state.messages.len() <= self.0.capacity && state.senders > 0);
             state.receiver.take()
         };
         if let Some(receiver) = receiver {
@@ -103,7 +104,10 @@ impl<T> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        self.0.state().senders += 1;
+        let mut state = self.0.state();
+        assert!(state.senders > 0, "a sender counts until it is dropped");
+        state.senders += 1;
+        drop(state);
         Sender(Arc::clone(&self.0))
     }
 }
@@ -112,6 +116,7 @@ impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let receiver = {
             let mut state = self.0.state();
+            assert!(state.senders > 0, "a sender counts until it is dropped");
             state.senders -= 1;
             if state.senders == 0 { state.receiver.take() } else { None }
         };
@@ -138,6 +143,7 @@ impl<T> Inbox<T> {
     pub fn try_recv(&mut self) -> Option<T> {
         if self.fetched.is_empty() {
             std::mem::swap(&mut self.shared.state().messages, &mut self.fetched);
+            debug_assert!(self.fetched.len() <= self.shared.capacity, "the queue is bounded");
         }
         self.fetched.pop_front()
     }
@@ -169,6 +175,7 @@ impl<T> Drop for Inbox<T> {
     fn drop(&mut self) {
         let messages = {
             let mut state = self.shared.state();
+            assert!(!state.receiver_gone, "there is one receiver");
             state.receiver_gone = true;
             std::mem::take(&mut state.messages)
         };

@@ -15,13 +15,15 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{LockResult, Mutex as StaticMutex, PoisonError, TryLockError};
 use std::time::Instant;
+
+use super::primitives::{Mutex, MutexGuard};
 
 static MEASURING: AtomicBool = AtomicBool::new(false);
 
 /// All kinds that have a lock.
-static KINDS: Mutex<Vec<&'static LockKind>> = Mutex::new(Vec::new());
+static KINDS: StaticMutex<Vec<&'static LockKind>> = StaticMutex::new(Vec::new());
 
 macro_rules! counts {
     ($($(#[$doc:meta])+ $count:ident,)+) => {
@@ -247,7 +249,7 @@ mod tests {
     use super::*;
 
     /// Tests that switch counting run one after another.
-    static SWITCH: Mutex<()> = Mutex::new(());
+    static SWITCH: StaticMutex<()> = StaticMutex::new(());
 
     #[test]
     fn counting_is_off_until_it_is_switched_on() {

@@ -4,7 +4,11 @@
 mod inbox;
 mod lock;
 mod notify;
+pub mod primitives;
 
 pub use inbox::{Inbox, Recv, SendError, Sender, inbox};
 pub use lock::{Guard, Lock, LockKind, LockUse};
 pub use notify::{Notified, Notify};
+
+#[cfg(all(test, loom))]
+mod models;

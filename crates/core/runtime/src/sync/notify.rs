@@ -88,6 +88,7 @@ impl Future for Notified<'_> {
             return Poll::Pending;
         };
         let mut waiting = notify.waiting.borrow_mut();
+        debug_assert!(waiting.contains_key(&place), "a place is kept until its future has ended");
         if let Some(Some(waker)) = waiting.get_mut(&place) {
             let displaced = std::mem::replace(waker, cx.waker().clone());
             drop(waiting);

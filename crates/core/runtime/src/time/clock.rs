@@ -35,10 +35,12 @@ pub struct Turns {
 
 /// The longest turn that is counted, in units of 1024 ns: 17 minutes.
 const TURN_MAX: u64 = 1 << 30;
+const _: () = assert!(TURN_MAX.checked_mul(TURN_MAX).is_some());
 
 impl Turns {
     fn add(&mut self, ns: u64) {
         let length = (ns >> 10).min(TURN_MAX);
+        debug_assert!(length <= TURN_MAX, "the square of a length has 64 bits");
         self.total = self.total.wrapping_add(length);
         self.squares = self.squares.wrapping_add(length * length);
     }
@@ -79,6 +81,7 @@ impl Clock {
         let mut turns = self.turns.get();
         turns.add(now_ns.saturating_sub(self.now_ns.get()));
         self.turns.set(turns);
+        debug_assert!(now_ns >= self.now_ns.get(), "the clock of a world is monotonic");
         self.now_ns.set(now_ns);
         self.wall_ns.set(None);
     }

@@ -240,6 +240,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let tick = core.clock.tick_after(self.deadline);
+        debug_assert!(tick > core.clock.tick(), "a timer is never due in the turn that sets it");
         let key = core.timers.borrow_mut().set(tick, cx.waker().clone());
         count(&core.counters.timers_set);
         self.timer = Some((core, key, tick));

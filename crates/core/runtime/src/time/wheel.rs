@@ -88,6 +88,7 @@ impl<T> Wheel<T> {
         let index = self.take_entry(deadline, value);
         self.place(index);
         self.len += 1;
+        debug_assert!(self.len <= self.entries.len(), "each timer has an entry");
         Key { index, generation: self.entries[index as usize].generation }
     }
 
@@ -110,10 +111,12 @@ impl<T> Wheel<T> {
             if tick > now {
                 break;
             }
+            debug_assert!(self.now < tick, "the present only moves forward");
             self.now = tick;
             self.empty_slot(list);
         }
         self.now = self.now.max(now);
+        debug_assert!(self.next_slot().is_none_or(|(tick, _)| tick > now), "no timer is late");
     }
 
     /// One timer that is due. Timers due in different calls of `advance` come in order.
@@ -122,6 +125,7 @@ impl<T> Wheel<T> {
         if index == NIL {
             return None;
         }
+        debug_assert!(self.entries[index as usize].deadline <= self.now, "no timer is early");
         self.unlink(index);
         self.give_back(index)
     }
@@ -144,6 +148,7 @@ impl<T> Wheel<T> {
         let ahead = u64::from(self.occupied[level].rotate_right(digit).trailing_zeros());
         let slot = (digit as usize + ahead as usize) % SLOTS;
         let start = ((self.now >> shift) + ahead) << shift;
+        debug_assert!(ahead < SLOTS as u64 && start > self.now, "due timers are in the due list");
         Some((start, level * SLOTS + slot))
     }
 
@@ -162,6 +167,7 @@ impl<T> Wheel<T> {
     /// Appends the unlinked entry to the list for its deadline.
     fn place(&mut self, index: u32) {
         let deadline = self.entries[index as usize].deadline;
+        debug_assert!(self.entries[index as usize].value.is_some(), "a list has timers only");
         let place = if deadline <= self.now {
             DUE
         } else {
@@ -178,12 +184,21 @@ impl<T> Wheel<T> {
         self.lists[place as usize].tail = index;
         match tail {
             NIL => self.lists[place as usize].head = index,
-            tail => self.entries[tail as usize].next = index,
+            tail => {
+                let before = &mut self.entries[tail as usize];
+                debug_assert!(before.next == NIL && before.place == place, "it is the last");
+                before.next = index;
+            }
         }
     }
 
     fn unlink(&mut self, index: u32) {
         let Entry { prev, next, place, .. } = self.entries[index as usize];
+        debug_assert!(place != FREE, "only a timer that is set is in a list");
+        debug_assert!(prev == NIL || self.entries[prev as usize].next == index);
+        debug_assert!(next == NIL || self.entries[next as usize].prev == index);
+        debug_assert!((prev == NIL) == (self.lists[place as usize].head == index));
+        debug_assert!((next == NIL) == (self.lists[place as usize].tail == index));
         match prev {
             NIL => self.lists[place as usize].head = next,
             prev => self.entries[prev as usize].next = next,
@@ -213,6 +228,7 @@ impl<T> Wheel<T> {
         }
         let index = self.free;
         let entry = &mut self.entries[index as usize];
+        debug_assert!(entry.place == FREE && entry.value.is_none(), "a free entry has no timer");
         self.free = entry.next;
         entry.deadline = deadline;
         entry.value = Some(value);
@@ -221,6 +237,7 @@ impl<T> Wheel<T> {
 
     fn give_back(&mut self, index: u32) -> Option<T> {
         let entry = &mut self.entries[index as usize];
+        debug_assert!(entry.place != FREE && self.len > 0, "a timer is given back once");
         entry.generation = entry.generation.wrapping_add(1);
         entry.place = FREE;
         entry.next = self.free;

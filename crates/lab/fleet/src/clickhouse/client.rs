@@ -14,7 +14,6 @@ use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::address::Address;
-use super::schema::not_clickhouse;
 use crate::Error;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -202,6 +201,12 @@ impl Client {
     pub(super) fn error(&self, failed: Failed) -> Error {
         Error::Database { url: self.address.to_string(), what: failed.what }
     }
+}
+
+/// The answer has another form than ClickHouse's.
+pub(super) fn not_clickhouse() -> Failed {
+    let what = "the answer is not one of ClickHouse: is this its HTTP port?".to_owned();
+    Failed { what, passing: false }
 }
 
 // Codes of ClickHouse's errors (src/Common/ErrorCodes.cpp).

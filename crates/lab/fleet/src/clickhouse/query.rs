@@ -7,8 +7,7 @@ use regress::Marginal;
 use regress::bins::Bin;
 
 use super::binary::Reader;
-use super::client::Client;
-use super::schema::not_clickhouse;
+use super::client::{Client, not_clickhouse};
 use super::tables::bin_sums;
 use crate::home::{
     Asked, Error, GroupStacks, Home, Hour, Label, ProcedureSums, ResourceCosts, Run, ServerCosts,

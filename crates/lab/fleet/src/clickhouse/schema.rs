@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::address::Address;
 use super::binary::Reader;
-use super::client::{Client, Failed};
+use super::client::{Client, Failed, not_clickhouse};
 use super::tables::{self, Table};
 use crate::Error;
 
@@ -310,12 +310,6 @@ impl Client {
         let answer = self.query_server(&format!("{sql} FORMAT RowBinary"))?;
         Reader(&answer).unsigned().ok_or_else(not_clickhouse)
     }
-}
-
-/// The answer has another form than ClickHouse's.
-pub(super) fn not_clickhouse() -> Failed {
-    let what = "the answer is not one of ClickHouse: is this its HTTP port?".to_owned();
-    Failed { what, passing: false }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! A made-up fleet, to try the questions on, and to test them: what they should find is known.
+//! A made-up fleet, to try and to test the questions: the right answers are known.
 //!
 //! Each server has a daily and weekly load, a cost of requests that falls as it gets busier (see
 //! [`regress::busy`]), a deviation from its twins, a deviation of each run (a server restarts for a
-//! release), and noise that stays for hours. Some have a backup at night. [`Plan`] says how much of
-//! each, and what is planted.
+//! release), and noise that stays for hours. Some servers have a backup at night. [`Plan`] has the
+//! size of each effect, and the planted changes.
 //!
 //! The fleet is a [`Home`] in memory, for tests over many seeds, and it can be written as a folder
 //! of trials ([`Fleet::write`]). The same seed gives the same fleet.

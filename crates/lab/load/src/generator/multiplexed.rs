@@ -11,9 +11,9 @@
 //!                           ^                   |
 //!                           +--- not processed -+  (GOAWAY)
 //! ```
-//! A request waits if its link is not connected, if the server allows no more streams, or if it
-//! closes the connection; then the request is sent on the next one. That wait is part of its
-//! latency. Those that wait are sent in their order.
+//! A request waits if its link is not connected, if the server allows no more streams, or if the
+//! server closes the connection; in the last case the request is sent on the next connection. The
+//! wait is part of the request's latency. Waiting requests are sent in their order.
 //!
 //! What never happens: a request that may have been processed is sent twice.
 

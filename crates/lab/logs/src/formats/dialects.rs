@@ -5,7 +5,7 @@
 //! known, because only a known code has a known end.
 
 use super::pattern::{Builder, FieldKind, MS, Pattern};
-use super::strftime::Strftime;
+use super::stamp::Strftime;
 use super::{FormatError, Instant, NS_PER_S};
 
 /// Longest accepted format string, characters.

@@ -4,12 +4,12 @@
 //! {"time":"2015-05-17T10:05:03.042Z","elapsed_us":12345,"status":200,"outcome":"TCP_MISS",...}
 //! ```
 //!
-//! Keys with an unambiguous name are known, also by the unit at their end (`duration_ms`,
-//! `elapsedSeconds`), and a length of time may have its unit in its value (`"12.5ms"`). A number
-//! without a unit (`duration` is in seconds for one server and in milliseconds for another) is read
-//! only if the other keys of the line show which server wrote it ([`WRITERS`]); else it must be
-//! given, as in `json:elapsed_s=duration,status=response.code`. The path of a nested key is written
-//! with dots.
+//! Keys with an unambiguous name are known. A length of time may have its unit at the end of its
+//! key (`duration_ms`, `elapsedSeconds`) or in its value (`"12.5ms"`). A number without a unit
+//! (`duration` is in seconds for one server and in milliseconds for another) is read only if the
+//! other keys of the line show which server wrote the line ([`WRITERS`]). Otherwise the user must
+//! give the key, as in `json:elapsed_s=duration,status=response.code`. The path of a nested key is
+//! written with dots.
 //!
 //! An object is a request if it has a status, a method or a request line, or a given key other than
 //! the time. Any other object is an event, such as a message of the same server. Without a time, a
@@ -18,7 +18,7 @@
 //! Lines of `key=value` pairs (logfmt) are read with the same keys.
 //!
 //! The line is scanned in place, and values that are not needed are skipped. Escapes in values are
-//! not decoded: no value that matters here has any.
+//! not decoded, because no value that is read here contains an escape.
 
 #[cfg(feature = "survey")]
 use super::keys::elapsed;

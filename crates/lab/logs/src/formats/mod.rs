@@ -46,7 +46,6 @@ mod pattern;
 mod prefix;
 mod squid;
 mod stamp;
-mod strftime;
 mod w3c;
 mod words;
 

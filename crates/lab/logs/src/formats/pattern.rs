@@ -13,8 +13,7 @@
 //! own length.
 
 use super::facts::Facts;
-use super::stamp::{Stamp, fraction_ns};
-use super::strftime::Strftime;
+use super::stamp::{Stamp, Strftime, fraction_ns};
 use super::{Declared, ELAPSED_MS_MAX, FormatError, Instant, NS_PER_MS, NS_PER_S, Request};
 use super::{SECONDS_MAX, Stamps, digits, long_digits};
 

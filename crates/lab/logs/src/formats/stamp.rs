@@ -6,7 +6,7 @@
 use units::civil::Date;
 
 use super::keys::Shape;
-use super::{NS_PER_MS, NS_PER_S};
+use super::{NS_PER_MS, NS_PER_S, SECONDS_MAX, digits};
 use crate::zone;
 
 /// The largest difference of a zone from UTC.
@@ -51,7 +51,7 @@ impl Stamps {
     pub(super) fn local_ms(&mut self, stamp: &[u8]) -> Option<i64> {
         let stamp: &[u8; 24] = stamp.try_into().ok()?;
         let (second, fraction) = stamp.split_first_chunk::<20>()?;
-        let milliseconds = super::digits(fraction.strip_prefix(b".")?)?;
+        let milliseconds = digits(fraction.strip_prefix(b".")?)?;
         let seconds = match self.local.filter(|(last, _)| last == second) {
             Some((_, seconds)) => seconds,
             None => {
@@ -197,7 +197,7 @@ fn cached(
 }
 
 /// The seconds by which a zone is east of Greenwich.
-pub(super) fn east(sign: u8, hours: &[u8], minutes: &[u8]) -> Option<i64> {
+fn east(sign: u8, hours: &[u8], minutes: &[u8]) -> Option<i64> {
     let seconds = i64::from(two(hours)? * 3600 + two(minutes)? * 60);
     // Zones are 12 hours west to 14 hours east.
     let zone = minutes[0] < b'6' && seconds <= ZONE_SECONDS_MAX;
@@ -214,10 +214,139 @@ fn valid((year, month, day): Date, (hour, minute, second): Time) -> bool {
         && second <= 60
 }
 
+/// A custom strftime(3) form, compiled. Only what determines a date and a time is parsed. A form
+/// that does not determine them is refused when it is compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Strftime {
+    parts: Box<[Part]>,
+    /// Without a zone in the form: whether it is in UTC; otherwise it is local time.
+    utc: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Byte(u8),
+    Year,
+    Month,
+    MonthName,
+    /// Two digits, of which the first may be a space.
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Zone,
+    /// Letters without further information: a weekday, the name of the local zone.
+    Letters,
+    /// Seconds since the epoch.
+    Epoch,
+}
+
+impl Strftime {
+    /// Compiles a form. The error says what is wrong with it.
+    pub(super) fn compile(form: &str, utc: bool) -> Result<Strftime, String> {
+        let mut parts = Vec::new();
+        let mut bytes = form.bytes();
+        while let Some(byte) = bytes.next() {
+            if byte != b'%' {
+                parts.push(Part::Byte(byte));
+                continue;
+            }
+            let time = [Part::Hour, Part::Byte(b':'), Part::Minute, Part::Byte(b':'), Part::Second];
+            match bytes.next() {
+                Some(b'%') => parts.push(Part::Byte(b'%')),
+                Some(b'n') => return Err("%n would break the line".to_owned()),
+                Some(b't') => parts.push(Part::Byte(b'\t')),
+                Some(b'Y') => parts.push(Part::Year),
+                Some(b'm') => parts.push(Part::Month),
+                Some(b'b' | b'h') => parts.push(Part::MonthName),
+                Some(b'd' | b'e') => parts.push(Part::Day),
+                Some(b'H' | b'k') => parts.push(Part::Hour),
+                Some(b'M') => parts.push(Part::Minute),
+                Some(b'S') => parts.push(Part::Second),
+                Some(b'T') => parts.extend(time),
+                Some(b'R') => parts.extend(&time[..3]),
+                Some(b'F') => {
+                    let dash = Part::Byte(b'-');
+                    parts.extend([Part::Year, dash, Part::Month, dash, Part::Day]);
+                }
+                Some(b'z') => parts.push(Part::Zone),
+                Some(b'a' | b'Z') => parts.push(Part::Letters),
+                Some(b's') => parts.push(Part::Epoch),
+                Some(other) => {
+                    return Err(format!("%{} is not supported in a time", char::from(other)));
+                }
+                None => return Err("the time ends in a lone %".to_owned()),
+            }
+        }
+        let has = |part| parts.contains(&part);
+        let date = has(Part::Year) && (has(Part::Month) || has(Part::MonthName)) && has(Part::Day);
+        let time = has(Part::Hour) && has(Part::Minute) && has(Part::Second);
+        let whole = has(Part::Epoch) || date && time;
+        if !whole {
+            return Err("the time lacks a year, month, day, hour, minute or second".to_owned());
+        }
+        Ok(Strftime { parts: parts.into(), utc })
+    }
+
+    /// The instant, ns since the epoch, and its length in bytes.
+    pub(super) fn read(&self, bytes: &[u8]) -> Option<(i64, usize)> {
+        let (mut date, mut time) = ((1970, 1, 1), (0, 0, 0));
+        let (mut zone, mut epoch) = (None, None);
+        let mut at = 0;
+        for part in &self.parts {
+            let rest = &bytes[at..];
+            let number = |length: usize| {
+                let digits_of = rest.get(..length)?;
+                digits(digits_of.strip_prefix(b" ").unwrap_or(digits_of)).map(|n| n as u32)
+            };
+            at += match part {
+                Part::Byte(byte) => (rest.first() == Some(byte)).then_some(1)?,
+                Part::Year => {
+                    date.0 = number(4)? as i32;
+                    4
+                }
+                Part::MonthName => {
+                    date.1 = month(rest.get(..3)?)?;
+                    3
+                }
+                Part::Month | Part::Day | Part::Hour | Part::Minute | Part::Second => {
+                    let place = match part {
+                        Part::Month => &mut date.1,
+                        Part::Day => &mut date.2,
+                        Part::Hour => &mut time.0,
+                        Part::Minute => &mut time.1,
+                        _ => &mut time.2,
+                    };
+                    *place = number(2)?;
+                    2
+                }
+                Part::Zone => {
+                    let [sign @ (b'+' | b'-'), h1, h2, m1, m2, ..] = rest else { return None };
+                    zone = Some(east(*sign, &[*h1, *h2], &[*m1, *m2])?);
+                    5
+                }
+                Part::Letters => rest.iter().take_while(|b| b.is_ascii_alphabetic()).count(),
+                Part::Epoch => {
+                    let length = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+                    epoch = Some(digits(&rest[..length])?);
+                    length
+                }
+            };
+        }
+        let seconds = match (epoch, zone) {
+            (Some(epoch), _) => epoch,
+            (None, Some(east)) => Stamps::utc_seconds(date, time)? - east,
+            (None, None) if self.utc => Stamps::utc_seconds(date, time)?,
+            (None, None) => Stamps::local_seconds(date, time)?,
+        };
+        (seconds <= SECONDS_MAX).then_some((seconds * NS_PER_S, at))
+    }
+}
+
 /// Whether a line has something like a date that does not exist: `29/Feb/2027`, `2027-02-29`.
 pub(super) fn has_impossible_date(line: &[u8]) -> bool {
     let impossible = |year: &[u8], month: Option<u32>, day: &[u8]| {
-        let year = super::digits(year).filter(|year| (1970..=2200).contains(year));
+        let year = digits(year).filter(|year| (1970..=2200).contains(year));
         let date = year.zip(month).zip(two(day));
         date.is_some_and(|((year, month), day)| !valid((year as i32, month, day), (0, 0, 0)))
     };

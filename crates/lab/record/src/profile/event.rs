@@ -16,13 +16,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use super::records::STACKS;
 use super::ring::Ring;
 use crate::clock;
 use crate::error::Unsupported;
-
-/// Whether user stacks are copied for our unwinder, which supports only this processor. On others,
-/// the kernel follows frame pointers.
-pub(crate) const STACKS: bool = cfg!(target_arch = "x86_64");
 
 /// Registers sampled with a stack: bp, sp, ip (asm/perf_regs.h of x86).
 pub(crate) const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;

@@ -69,9 +69,9 @@ impl Space {
         self.maps.get(at).filter(|had| address < had.map.end)
     }
 
-    /// All mappings, by start.
-    pub(crate) fn mappings(&self) -> &[Mapping] {
-        &self.maps
+    /// The files that are mapped, by start.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (FileId, &Map)> {
+        self.maps.iter().filter_map(|mapping| Some((mapping.file?, &mapping.map)))
     }
 
     /// Reads the space again if that is due. Returns whether it did.
@@ -203,7 +203,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let space = Space::of(std::process::id(), &mut files, 0);
         let own = space.find(parse as *const () as u64).unwrap();
         assert!(own.file.is_some());
-        assert!(Space::of(u32::MAX, &mut files, 0).mappings().is_empty());
+        assert!(Space::of(u32::MAX, &mut files, 0).maps.is_empty());
     }
 
     proptest! {

@@ -36,11 +36,11 @@ use trial::counters::Kind;
 use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 
 use self::counted::{Counted, Counter, PERIOD_FIRST};
-use self::event::{Event, EventId, Events, STACK_BYTES, STACKS};
+use self::event::{Event, EventId, Events, STACK_BYTES};
 pub use self::files::build_id;
 use self::maps::Space;
 use self::names::Names;
-use self::records::{Record, Sample};
+use self::records::{Record, STACKS, Sample};
 use self::unwind::{Rules, Unwinder};
 use crate::clock;
 use crate::error::Unsupported;
@@ -185,7 +185,7 @@ impl Profile {
         profile.observe(pids);
         for space in profile.spaces.values_mut() {
             // Before the first interval rather than in it.
-            space.unwinder = Some(Unwinder::of(space, &mut profile.names.files));
+            space.unwinder = Some(Unwinder::of(space.mapped(), &mut profile.names.files));
         }
         Ok(profile)
     }
@@ -459,7 +459,7 @@ impl Profile {
         let whole = match &sample.user {
             Some(user) if user.is_64_bit => {
                 if space.unwinder.is_none() {
-                    space.unwinder = Some(Unwinder::of(space, &mut self.names.files));
+                    space.unwinder = Some(Unwinder::of(space.mapped(), &mut self.names.files));
                 }
                 space.unwinder.as_ref().is_some_and(|unwinder| {
                     unwinder.unwind(user, &mut self.rules, room, &mut self.addresses)

@@ -6,6 +6,10 @@
 
 use perf_event_open_sys::bindings as sys;
 
+/// Whether user stacks are copied for our unwinder, which supports only this processor. On others,
+/// the kernel follows frame pointers.
+pub(crate) const STACKS: bool = cfg!(target_arch = "x86_64");
+
 /// Bytes of a record's header: kind, misc, size.
 pub(crate) const HEADER_BYTES: usize = 8;
 
@@ -177,7 +181,7 @@ fn sample<'a>(mut fields: Fields<'a>, misc: u32) -> Option<Sample<'a>> {
     let period = fields.u64()?;
     let length = usize::try_from(fields.u64()?).ok()?.checked_mul(8)?;
     let chain = fields.take(length)?;
-    let user = if super::event::STACKS { user(&mut fields)? } else { None };
+    let user = if STACKS { user(&mut fields)? } else { None };
     let user_mode = mode == sys::PERF_RECORD_MISC_USER;
     Some(Sample { user_mode, ip, pid, tid, time_ns, period, chain, user })
 }
@@ -297,7 +301,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_sample_of_the_kernel_with_the_user_below_it() {
-        if !super::super::event::STACKS {
+        if !STACKS {
             return;
         }
         let chain = [sys::PERF_CONTEXT_KERNEL, 0xa, 0xb, sys::PERF_CONTEXT_USER, 0xc];

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 
-use super::files::Files;
-use super::maps::Space;
-use super::records::User;
+use super::files::{FileId, Files};
+use super::records::{Map, User};
 
 /// The unwinder of one space.
 #[derive(Clone)]
@@ -22,13 +21,15 @@ pub(crate) struct Unwinder(UnwinderX86_64<Arc<[u8]>>);
 pub(crate) type Rules = CacheX86_64;
 
 impl Unwinder {
-    /// Reads the tables of all files in a space.
-    pub(crate) fn of(space: &Space, files: &mut Files) -> Unwinder {
+    /// Reads the tables of all files that are mapped in a space.
+    pub(crate) fn of<'m>(
+        mapped: impl Iterator<Item = (FileId, &'m Map)>,
+        files: &mut Files,
+    ) -> Unwinder {
         let mut unwinder = UnwinderX86_64::new();
-        for mapping in space.mappings() {
-            let Some(id) = mapping.file else { continue };
-            let Some(elf) = files.elf(id, &mapping.map) else { continue };
-            let Some(stated) = elf.address_of(mapping.map.offset) else { continue };
+        for (id, map) in mapped {
+            let Some(elf) = files.elf(id, map) else { continue };
+            let Some(stated) = elf.address_of(map.offset) else { continue };
             let Some(eh_frame) = &elf.eh_frame else { continue };
             let base = elf.base();
             let sections = ExplicitModuleSectionInfo {
@@ -40,8 +41,8 @@ impl Unwinder {
                 eh_frame_hdr: elf.eh_frame_hdr.as_ref().map(|s| Arc::clone(&s.bytes)),
                 ..ExplicitModuleSectionInfo::default()
             };
-            let loaded_at = mapping.map.start.wrapping_sub(stated).wrapping_add(base);
-            let range = mapping.map.start..mapping.map.end;
+            let loaded_at = map.start.wrapping_sub(stated).wrapping_add(base);
+            let range = map.start..map.end;
             unwinder.add_module(Module::new(String::new(), range, loaded_at, sections));
         }
         Unwinder(unwinder)

@@ -3,18 +3,19 @@
 //!
 //! The verdict is based on the cost of a request at the same load ([`super::same_load`]), and on
 //! the measured saturation if both trials have one, with the sd between runs in their intervals,
-//! because two runs of one server differ too. Capacities are those of the reports. They are mostly
-//! beyond the rates that were seen, so they depend on how far each trial reached, and decide
-//! nothing. The tests of modes,
-//! groups and procedures show where these two runs differ, and say nothing about other runs.
+//! because two runs of one server differ too. Capacities are taken from the reports. They are
+//! mostly beyond the recorded rates and depend on how far each trial reached, so they do not decide
+//! the verdict. The tests of modes, groups and procedures show where these two runs differ. They
+//! say nothing about other runs.
 
 use regress::compare::{equivalent, interaction};
-use regress::{Coefficient, Cost, Estimate, benjamini_hochberg, difference};
+use regress::{Coefficient, Cost, benjamini_hochberg, difference};
 use serde::Serialize;
 use trial::{Prediction, Trial};
 
 use super::cost::{CostTable, Divided};
 use super::fit::Fitted;
+use super::ratio::{CompareOptions, Ratio, Verdict};
 use super::same_load::{Party, SameLoadCost, same_load, saturation_ratio};
 use super::samples::{Procedure, Samples};
 use super::what_if::{NAMED, QUANTITY_CAPACITY};
@@ -27,45 +28,6 @@ use crate::Error;
 const PROCEDURES_MAX: usize = 200;
 /// A procedure is compared if it has this share of the sampled time in either trial.
 const PROCEDURE_SHARE_MIN: f64 = 0.005;
-
-/// Options of a comparison.
-#[derive(Clone, Debug)]
-pub struct CompareOptions {
-    /// Options of the analysis of each trial.
-    pub analysis: Options,
-    /// Changes within this share count as no change, if the interval is within it too.
-    pub margin: f64,
-    /// Sd of the level between runs of one server, as a share; 0 if the two runs were interleaved.
-    /// `None`: it is estimated from the trials.
-    pub between_run: Option<f64>,
-    /// Accepted rate of false positives among the groups and procedures marked significant.
-    pub false_alarms: f64,
-}
-
-impl Default for CompareOptions {
-    fn default() -> CompareOptions {
-        CompareOptions {
-            analysis: Options::default(),
-            margin: 0.10,
-            between_run: None,
-            false_alarms: 0.05,
-        }
-    }
-}
-
-/// The verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// A request costs more at the same load, or the measured saturation is lower.
-    Regression,
-    /// A request costs less or the saturation is higher, and neither is worse.
-    Improvement,
-    /// The cost at the same load is within the margin, including its interval.
-    NoChange,
-    /// None of these can be shown.
-    Inconclusive,
-}
 
 /// The comparison of two trials.
 #[derive(Clone, Debug, Serialize)]
@@ -124,32 +86,6 @@ pub struct Side {
     pub idle_at_zero_high: Option<f64>,
     /// False if that is more than 100 %.
     pub physical: bool,
-}
-
-/// A ratio with two intervals.
-#[derive(Clone, Debug, Serialize)]
-pub struct Ratio {
-    /// After over before.
-    pub value: f64,
-    /// Lower end by these two trials alone.
-    pub low: Option<f64>,
-    /// Upper end.
-    pub high: Option<f64>,
-    /// Lower end including the sd between runs.
-    pub runs_low: Option<f64>,
-    /// Upper end.
-    pub runs_high: Option<f64>,
-    /// Whether it is within the margin, including its interval.
-    pub equivalent: bool,
-}
-
-impl Ratio {
-    pub(super) fn of(own: &Estimate, of_runs: &Estimate, margin: f64) -> Ratio {
-        let (low, high) = own.interval.bounds().unzip();
-        let (runs_low, runs_high) = of_runs.interval.bounds().unzip();
-        let equivalent = equivalent(&of_runs.interval, margin);
-        Ratio { value: own.value, low, high, runs_low, runs_high, equivalent }
-    }
 }
 
 /// The slope of a mode.

@@ -9,7 +9,7 @@ use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
     ResourceKind, Standing, WakesLine,
 };
-use super::{causes, episodes};
+use super::{episodes, others};
 
 /// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
@@ -344,7 +344,7 @@ fn set_aside(line: &LoadLine) -> &[usize] {
 pub(super) fn standings(series: &Series, trial: &Trial, above: f64) -> Vec<Standing> {
     let intervals = trial.intervals();
     let is_cpu_time = series.kind.is_cpu_time();
-    let disturbed = causes::disturbed(trial);
+    let disturbed = others::disturbed(trial);
     let asleep = |at: usize| Some(series.uses[at]?.wakes? / intervals[at].rate());
     // A thread that never sleeps spends its CPU time waiting, and not sleeping says nothing.
     let sleeps = (0..intervals.len()).any(|at| asleep(at) >= Some(ASLEEP_SOME));
@@ -357,7 +357,7 @@ pub(super) fn standings(series: &Series, trial: &Trial, above: f64) -> Vec<Stand
             Standing::Fit
                 if awake
                     && busy >= SATURATED_PERCENT_MIN
-                    && causes::full_cpus(&intervals[at]) > 0 =>
+                    && others::full_cpus(&intervals[at]) > 0 =>
             {
                 Standing::Saturation
             }

@@ -13,7 +13,9 @@ mod fit;
 mod flame;
 mod latency;
 mod model;
+mod others;
 mod profile;
+mod ratio;
 mod recent;
 mod resource;
 mod same_load;
@@ -30,10 +32,7 @@ use crate::parallel::in_parallel;
 pub use causes::Cause;
 pub(crate) use causes::KIND_GENERATOR;
 pub use classes::{ClassCostRow, ClassTable};
-pub use compare::{
-    CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
-    compare,
-};
+pub use compare::{Comparison, Grade, Graded, ModeChange, PartChange, Side, compare};
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
 pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters, OneMore};
@@ -51,6 +50,7 @@ pub use flame::{Flame, FlameFrame, FlameUnit, StackValue, frame_label};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
 pub use model::Analysis;
 pub use profile::{Profile, ProfileRow, RowKind};
+pub use ratio::{CompareOptions, Ratio, Verdict};
 pub use recent::{
     CpuPerRequest, MachineModes, Recent, RecentInterval, RecentRate, RecentUse, recent,
 };

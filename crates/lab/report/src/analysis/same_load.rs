@@ -1,15 +1,16 @@
-//! What a request costs in two trials at the same load, what else differs in the load, and the
+//! The cost of a request in two trials at the same load, the differences of the loads, and the
 //! verdict.
 //!
-//! The cost is that of all of the server's threads, because connections are spread over threads
-//! differently in each run; of a chosen resource, if the user chose one. It is compared over the
-//! rates that both trials cover ([`regress::same_load()`]).
+//! The cost is the cost in all threads of the server, because connections are spread over threads
+//! differently in each run. If the user chose a resource, it is the cost in this resource. The
+//! costs are compared over the rates that both trials cover ([`regress::same_load()`]).
 //!
 //! A difference in the load that explains a difference in the cost must not be taken for a change
-//! of the server. The wakes show whether as many requests shared a wake, the open descriptors
-//! whether there were as many connections, the classes and the bytes whether the mix was the same.
-//! Each explains an interval of changes: bytes anything from nothing to a cost in proportion to
-//! them, classes what their fitted costs say. The verdict is read off the interval that is left. So
+//! of the server. The wakes show whether as many requests shared a wake. The open descriptors show
+//! whether there were as many connections. The classes and the bytes show whether the mix of
+//! requests was the same. Each difference explains an interval of changes: a difference in bytes
+//! explains changes from zero up to a cost in proportion to the bytes, and a difference in classes
+//! explains the change by their fitted costs. The verdict follows from the remaining interval. So
 //! more bytes never hide that a request got cheaper, and fewer bytes (compression) never hide that
 //! it got more expensive.
 
@@ -22,8 +23,8 @@ use serde::Serialize;
 use trial::Trial;
 
 use super::classes::{WORDS, rates_by_class};
-use super::compare::{CompareOptions, Ratio, Verdict};
 use super::fit::Fitted;
+use super::ratio::{CompareOptions, Ratio, Verdict};
 use super::{Options, Saturation};
 use crate::Error;
 use crate::format::{change, fixed, rate, thousands};

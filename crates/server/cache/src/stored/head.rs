@@ -11,7 +11,7 @@ use caching::{
     VaryKey, VaryNames,
 };
 use coding::rules::Source;
-use http1::{Fields, write};
+use http1::{Fields, Sink, write};
 use serde::{Deserialize, Serialize};
 use store::{Generation, Mark};
 
@@ -352,81 +352,76 @@ pub enum Framing {
 }
 
 impl Head {
-    /// Appends the head of a response whose body is still arriving.
-    pub fn append_streaming(&self, out: &mut Vec<u8>, framing: Framing, use_: &Use<'_>) {
-        out.extend_from_slice(&self.block);
-        append_framing(out, framing);
-        use_.append(out, self.meta.freshness.aging());
+    /// Writes the head of a response whose body is still arriving.
+    pub fn write_streaming(&self, out: &mut impl Sink, framing: Framing, use_: &Use<'_>) {
+        out.prepared(self.status, &self.block);
+        framing.write(out);
+        use_.write(out, self.meta.freshness.aging());
     }
 
-    /// Appends the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
-    pub fn append_not_modified(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
-        write::status_line(out, 304);
-        for (name, value) in self.fields() {
-            if caching::belongs_in_304(name) {
-                append(out, name, value);
-            }
-        }
-        out.extend_from_slice(self.via());
-        use_.append(out, self.meta.freshness.aging());
+    /// Writes the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
+    pub fn write_not_modified(&self, out: &mut impl Sink, use_: &Use<'_>) {
+        out.status(304);
+        self.write_fields(out, caching::belongs_in_304);
+        use_.write(out, self.meta.freshness.aging());
     }
 
-    /// Appends the head of a 206 with one part (RFC 9110, 15.3.7.1).
-    pub fn append_part(
+    /// Writes the head of a 206 with one part (RFC 9110, 15.3.7.1).
+    pub fn write_part(
         &self,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
         part: ContentRange,
         framing: Framing,
         use_: &Use<'_>,
     ) {
-        write::status_line(out, 206);
+        out.status(206);
         match self.has("content-range") {
-            false => out.extend_from_slice(&self.block[self.fields_at as usize..]),
+            false => out.lines(&self.block[self.fields_at as usize..]),
             // It means nothing in the stored response, which is whole (RFC 9110, 14.4).
-            true => {
-                for (name, value) in self.fields().filter(|(name, _)| !is_range_field(name)) {
-                    append(out, name, value);
-                }
-                out.extend_from_slice(self.via());
-            }
+            true => self.write_fields(out, |name| !is_range_field(name)),
         }
         let value = part.range.content_range(part.complete_bytes);
-        append(out, b"Content-Range", value.as_bytes());
-        append_framing(out, framing);
-        use_.append(out, self.meta.freshness.aging());
+        out.field(b"Content-Range", value.as_bytes());
+        framing.write(out);
+        use_.write(out, self.meta.freshness.aging());
     }
 
-    /// Appends the head of a 206 with several parts. Each part has its own type and range (RFC
+    /// Writes the head of a 206 with several parts. Each part has its own type and range (RFC
     /// 9110, 15.3.7.2).
-    pub fn append_parts(&self, out: &mut Vec<u8>, boundary: &str, body_bytes: u64, use_: &Use<'_>) {
-        write::status_line(out, 206);
-        for (name, value) in self.fields() {
-            if !name.eq_ignore_ascii_case(b"content-type") && !is_range_field(name) {
-                append(out, name, value);
-            }
-        }
-        out.extend_from_slice(self.via());
+    pub fn write_parts(&self, out: &mut impl Sink, boundary: &str, length: u64, use_: &Use<'_>) {
+        out.status(206);
+        self.write_fields(out, |name| {
+            !name.eq_ignore_ascii_case(b"content-type") && !is_range_field(name)
+        });
         let content_type = format!("multipart/byteranges; boundary={boundary}");
-        append(out, b"Content-Type", content_type.as_bytes());
-        write::content_length(out, body_bytes);
-        use_.append(out, self.meta.freshness.aging());
+        out.field(b"Content-Type", content_type.as_bytes());
+        out.content_length(length);
+        use_.write(out, self.meta.freshness.aging());
     }
 
-    /// Appends the head of a 416: no requested range exists (RFC 9110, 15.5.17).
-    pub fn append_unsatisfied(&self, out: &mut Vec<u8>, complete_bytes: u64, use_: &Use<'_>) {
-        write::status_line(out, 416);
+    /// Writes the head of a 416: no requested range exists (RFC 9110, 15.5.17).
+    pub fn write_unsatisfied(&self, out: &mut impl Sink, complete_bytes: u64, use_: &Use<'_>) {
+        out.status(416);
         let date = caching::date::format(self.meta.freshness.response_ms);
-        append(out, b"Date", self.first("date").unwrap_or(&date));
-        out.extend_from_slice(self.via());
+        out.field(b"Date", self.first("date").unwrap_or(&date));
+        out.lines(self.via());
         let value = caching::range::unsatisfied_range(complete_bytes);
-        append(out, b"Content-Range", value.as_bytes());
-        write::content_length(out, 0);
-        use_.append(out, self.meta.freshness.aging());
+        out.field(b"Content-Range", value.as_bytes());
+        out.content_length(0);
+        use_.write(out, self.meta.freshness.aging());
+    }
+
+    /// Writes the stored fields whose names are kept, and our `Via`.
+    fn write_fields(&self, out: &mut impl Sink, keep: impl Fn(&[u8]) -> bool) {
+        for (name, value) in self.fields().filter(|(name, _)| keep(name)) {
+            out.field(name, value);
+        }
+        out.lines(self.via());
     }
 }
 
-/// Appends `Date`, which a proxy adds to a response without it (RFC 9110, 6.6.1).
-pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
+/// Writes `Date`, which a proxy adds to a response without it (RFC 9110, 6.6.1).
+pub fn write_date(out: &mut impl Sink, now_ms: u64) {
     thread_local! {
         /// The last second that was formatted.
         static LAST: Cell<(u64, [u8; IMF_FIXDATE_LEN])> = const { Cell::new((u64::MAX, [0; _])) };
@@ -437,17 +432,17 @@ pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
         text = caching::date::format(now_ms);
         LAST.set((second, text));
     }
-    out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(&text);
-    out.extend_from_slice(b"\r\n");
+    out.field(b"Date", &text);
 }
 
-/// Appends the field that announces the end of the body.
-pub fn append_framing(out: &mut Vec<u8>, framing: Framing) {
-    match framing {
-        Framing::Implied | Framing::UntilClose => {}
-        Framing::Length(length) => write::content_length(out, length),
-        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+impl Framing {
+    /// Writes the field that announces the end of the body.
+    pub fn write(self, out: &mut impl Sink) {
+        match self {
+            Framing::Implied | Framing::UntilClose => {}
+            Framing::Length(length) => out.content_length(length),
+            Framing::Chunked => out.field(b"Transfer-Encoding", b"chunked"),
+        }
     }
 }
 
@@ -476,23 +471,21 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// Appends the `Connection` field, if it is needed.
+    /// Writes the `Connection` field, if it is needed.
     #[inline]
-    pub fn append(self, out: &mut Vec<u8>) {
+    pub fn write(self, out: &mut impl Sink) {
         match self {
             Connection::Keep => {}
-            Connection::KeepExplicit => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-            Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
+            Connection::KeepExplicit => out.field(b"Connection", b"keep-alive"),
+            Connection::Close => out.field(b"Connection", b"close"),
         }
     }
 }
 
 impl Use<'_> {
     #[inline(always)]
-    pub(super) fn append(&self, out: &mut Vec<u8>, aging: Aging) {
-        out.extend_from_slice(b"Cache-Status: ");
-        out.extend_from_slice(self.cache_status);
-        out.extend_from_slice(b"\r\n");
+    pub(super) fn write(&self, out: &mut impl Sink, aging: Aging) {
+        out.field_of(b"Cache-Status", |out| out.extend_from_slice(self.cache_status));
         let age = match self.now_ms {
             Some(now_ms) => Some(aging.age_seconds(now_ms)),
             None => {
@@ -502,13 +495,10 @@ impl Use<'_> {
             }
         };
         if let Some(seconds) = age {
-            out.extend_from_slice(b"Age: ");
-            write::decimal(out, seconds);
-            out.extend_from_slice(b"\r\n");
+            out.field_of(b"Age", |out| write::decimal(out, seconds));
         }
-        self.connection.append(out);
-        out.extend_from_slice(self.own_lines);
-        out.extend_from_slice(b"\r\n");
+        self.connection.write(out);
+        out.lines(self.own_lines);
     }
 }
 

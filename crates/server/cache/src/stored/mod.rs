@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use caching::Aging;
-use http1::write;
+use http1::Sink;
 use store::{Generation, Mark};
 
 pub use entry::{Entry, Varies, VarySet};
 pub use head::{
-    Connection, Fetched, Framing, Head, Use, Wire, append_date, append_framing, has_length,
-    is_cookie_field, varies_of,
+    Connection, Fetched, Framing, Head, Use, Wire, has_length, is_cookie_field, varies_of,
+    write_date,
 };
 pub use resource::{Resource, is_tag_field};
 
@@ -193,11 +193,11 @@ impl Stored {
         Stored::with(Arc::new(head), pieces, beside, self.body_bytes, checked)
     }
 
-    /// Appends the complete head for a response from the store, up to the empty line.
+    /// Writes the head for a response from the store.
     #[inline(always)]
-    pub fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
-        out.extend_from_slice(self.block());
-        self.append_own_fields(out, use_);
+    pub fn write_head(&self, out: &mut impl Sink, use_: &Use<'_>) {
+        out.prepared(self.status(), self.block());
+        self.write_own_fields(out, use_);
     }
 
     /// The status line and the fields that are the same in each use.
@@ -206,14 +206,14 @@ impl Stored {
         &self.front.block
     }
 
-    /// Appends the field lines that differ in each use, and the end of the head.
+    /// Writes the fields that differ in each use.
     #[inline]
-    pub fn append_own_fields(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+    pub fn write_own_fields(&self, out: &mut impl Sink, use_: &Use<'_>) {
         let Front { status, aging, .. } = &self.front;
         if has_length(*status) {
-            write::content_length(out, self.body_bytes);
+            out.content_length(self.body_bytes);
         }
-        use_.append(out, *aging);
+        use_.write(out, *aging);
     }
 }
 
@@ -259,15 +259,15 @@ mod tests {
             connection: Connection::Keep,
             own_lines: b"",
         };
-        stored.append_head(&mut out, &use_);
+        stored.write_head(&mut out, &use_);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\
              Date: Thu, 01 Jan 1970 00:16:40 GMT\r\nVia: 1.1 plimsoll\r\nContent-Length: 5\r\n\
-             Cache-Status: plimsoll; hit\r\nAge: 10\r\n\r\n"
+             Cache-Status: plimsoll; hit\r\nAge: 10\r\n"
         );
         let mut out = Vec::new();
-        stored.head.append_not_modified(&mut out, &use_);
+        stored.head.write_not_modified(&mut out, &use_);
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("HTTP/1.1 304 Not Modified\r\nCache-Control: "), "{text}");
         assert!(!text.contains("Content-"), "{text}");

@@ -99,7 +99,7 @@ pub(super) async fn clear(
     let Some(peers) = &snapshot.peers else { return };
     let Ok(parsed) = http1::parse_authority(authority) else { return };
     let host = std::str::from_utf8(parsed.host);
-    if host.is_ok_and(|host| peers.allowed(host, b"GET") != Allowed::Direct) {
+    if host.is_ok_and(|host| peers.rules.allowed(host, b"GET") != Allowed::Direct) {
         let url = asked_url(realm, authority, path);
         worker.upstreams.asker.clear(&peers.asked, &url).await;
     }

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::DEPTH_MAX;
-use crate::note::{Notes, Place};
+use crate::note::Place;
+use crate::{Parsed, SyntaxError};
 
 /// A directive, with its block if it has one.
 #[derive(Clone, Debug)]
@@ -26,6 +26,12 @@ impl Directive {
         self.block.as_deref().unwrap_or_default()
     }
 
+    /// Its option of this name, `name=value`; empty if it has none.
+    pub(crate) fn option(&self, name: &str) -> &str {
+        let values = self.words.iter().filter_map(|word| word.split_once('='));
+        values.into_iter().find(|(option, _)| *option == name).map_or("", |(_, value)| value)
+    }
+
     /// The directive as a note shows it.
     pub(crate) fn shown(&self) -> String {
         match self.words.is_empty() {
@@ -39,24 +45,20 @@ impl Directive {
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn parse(
-    file: &Rc<str>,
-    text: &str,
-    input: &mut Input<'_>,
-    notes: &mut Notes,
-) -> Result<Vec<Directive>, SyntaxError> {
-    let mut reader = Reader { rest: text, line: 1, file };
-    let all = reader.block(0, input, notes)?;
+pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<Vec<Directive>> {
+    let mut reader = Reader { rest: text, line: 1, file, input };
+    let all = reader.block(0)?;
     match reader.token()? {
         Token::End => Ok(all),
         _ => Err(reader.error("a } without its {")),
     }
 }
 
-struct Reader<'t> {
+struct Reader<'t, 'i, 'r> {
     rest: &'t str,
     line: usize,
     file: &'t Rc<str>,
+    input: &'i mut Input<'r>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ enum Token {
     End,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_, '_> {
     fn place(&self) -> Place {
         Place::new(self.file, self.line)
     }
@@ -78,12 +80,7 @@ impl Reader<'_> {
     }
 
     /// Directives up to the closing brace, or to the end of the text at depth 0.
-    fn block(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-    ) -> Result<Vec<Directive>, SyntaxError> {
+    fn block(&mut self, depth: usize) -> Parsed<Vec<Directive>> {
         if depth > DEPTH_MAX {
             return Err(self.error(&format!("blocks are nested more than {DEPTH_MAX} deep")));
         }
@@ -94,7 +91,7 @@ impl Reader<'_> {
                 return Ok(all);
             }
             let at = self.place();
-            input.count_directive(&at)?;
+            self.input.count_directive(&at)?;
             let Token::Word(name) = self.token()? else {
                 return Err(self.error("a directive begins with its name"));
             };
@@ -109,7 +106,7 @@ impl Reader<'_> {
                         break;
                     }
                     Token::Open => {
-                        block = Some(self.block(depth + 1, input, notes)?);
+                        block = Some(self.block(depth + 1)?);
                         if self.token()? != Token::Close {
                             return Err(self.error("a { is not closed"));
                         }
@@ -122,10 +119,14 @@ impl Reader<'_> {
             }
             let mut directive = Directive { at, name, words, block };
             let shown = directive.shown();
-            notes.directive(&mut directive.at, &shown);
-            if directive.name == "include" {
-                include(directive, input, notes, &mut all)?;
-            } else {
+            self.input.notes.directive(&mut directive.at, &shown);
+            let is_included = directive.name == "include"
+                && self.input.include(&directive.at, directive.word(0), |file, text, input| {
+                    all.extend(parse(file, text, input)?);
+                    Ok(())
+                })?;
+            // An include that cannot be read stays as a directive.
+            if !is_included {
                 all.push(directive);
             }
         }
@@ -148,7 +149,7 @@ impl Reader<'_> {
         self.rest = rest;
     }
 
-    fn token(&mut self) -> Result<Token, SyntaxError> {
+    fn token(&mut self) -> Parsed<Token> {
         self.blanks();
         let one = match self.rest.as_bytes().first() {
             None => return Ok(Token::End),
@@ -162,7 +163,7 @@ impl Reader<'_> {
         Ok(one)
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Token, SyntaxError> {
+    fn quoted(&mut self, quote: char) -> Parsed<Token> {
         let (mut word, mut escaped) = (String::new(), false);
         for (at, c) in self.rest.char_indices().skip(1) {
             match c {
@@ -207,7 +208,7 @@ impl Reader<'_> {
     }
 
     /// A block of Lua: up to the brace that closes it. Braces in strings and comments are text.
-    fn skip_code(&mut self) -> Result<(), SyntaxError> {
+    fn skip_code(&mut self) -> Parsed<()> {
         let (text, mut open, mut at) = (self.rest, 1, 0);
         while let Some(c) = text[at..].chars().next() {
             let rest = &text[at..];
@@ -265,36 +266,21 @@ fn unescape(c: char, word: &mut String) {
     }
 }
 
-fn include(
-    directive: Directive,
-    input: &mut Input<'_>,
-    notes: &mut Notes,
-    all: &mut Vec<Directive>,
-) -> Result<(), SyntaxError> {
-    let at = directive.at.clone();
-    match input.files(&at, directive.word(0))? {
-        Ok(files) => {
-            notes.carried(&at);
-            for (file, text) in files {
-                all.extend(input.nested(&at, |input| parse(&file, &text, input, notes))?);
-            }
-        }
-        // It stays as a directive: it may have had rules that keep requests out.
-        Err(why) => {
-            notes.unprotected(&at, why);
-            all.push(directive);
-        }
-    }
-    Ok(())
+/// The directives of this name.
+pub(crate) fn named<'d>(
+    all: &'d [Directive],
+    name: &'static str,
+) -> impl Iterator<Item = &'d Directive> {
+    all.iter().filter(move |one| one.name == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Vec<Directive>, SyntaxError> {
+    fn parsed(text: &str) -> Parsed<Vec<Directive>> {
         let mut read = |_: &str| Err("no".to_owned());
-        parse(&Rc::from("f"), text, &mut Input::new(&mut read), &mut Notes::default())
+        parse(&Rc::from("f"), text, &mut Input::new(&mut read, false))
     }
 
     #[test]

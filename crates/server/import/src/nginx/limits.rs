@@ -16,7 +16,7 @@ use crate::route::{Path, quota, rate};
 use crate::tree::{Section, Tree, Value};
 
 /// A location whose requests can be limited.
-pub(crate) struct Limited {
+pub(crate) struct Limited<'d> {
     /// Its server.
     server: Place,
     hosts: Vec<String>,
@@ -24,12 +24,12 @@ pub(crate) struct Limited {
     default: bool,
     path: Path,
     /// The limits that apply.
-    limits: Vec<Directive>,
-    after: Option<Directive>,
+    limits: Vec<&'d Directive>,
+    after: Option<&'d Directive>,
 }
 
-impl Limited {
-    pub(crate) fn new(server: &Server<'_>, path: &Path, scope: &Scope<'_>) -> Limited {
+impl<'d> Limited<'d> {
+    pub(crate) fn new(server: &Server<'_>, path: &Path, scope: &Scope<'d>) -> Limited<'d> {
         // In a dry run nothing is refused.
         let is_on = |name: &&&str| !scope.is(&format!("{name}_dry_run"), "on");
         let lists = ["limit_req", "limit_conn"];
@@ -40,8 +40,8 @@ impl Limited {
             hosts: server.hosts.clone(),
             default: server.default,
             path: path.clone(),
-            limits: lists.chain(rate).cloned().collect(),
-            after: scope.get("limit_rate_after").cloned(),
+            limits: lists.chain(rate).collect(),
+            after: scope.get("limit_rate_after"),
         }
     }
 
@@ -52,17 +52,17 @@ impl Limited {
 
 /// The locations with what is asked about them, so that no question looks at all of them.
 struct Locations<'l> {
-    all: &'l [Limited],
+    all: &'l [Limited<'l>],
     /// Those that have a limit, by its number.
-    having: HashMap<usize, Vec<&'l Limited>>,
+    having: HashMap<usize, Vec<&'l Limited<'l>>>,
     /// Those of a server, by its number, and by how their paths begin.
-    of_server: HashMap<usize, BTreeMap<(&'l str, usize), &'l Limited>>,
+    of_server: HashMap<usize, BTreeMap<(&'l str, usize), &'l Limited<'l>>>,
     /// How many limits count in a zone.
-    in_zone: HashMap<(&'l str, String), HashSet<usize>>,
+    in_zone: HashMap<(&'l str, &'l str), HashSet<usize>>,
 }
 
 impl<'l> Locations<'l> {
-    fn new(all: &'l [Limited]) -> Locations<'l> {
+    fn new(all: &'l [Limited<'l>]) -> Locations<'l> {
         let (having, of_server, in_zone) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut made = Locations { all, having, of_server, in_zone };
         for (at, one) in all.iter().enumerate() {
@@ -77,7 +77,7 @@ impl<'l> Locations<'l> {
         made
     }
 
-    fn having(&self, limit: &Directive) -> &[&'l Limited] {
+    fn having(&self, limit: &Directive) -> &[&'l Limited<'l>] {
         self.having.get(&limit.at.id()).map_or(&[], Vec::as_slice)
     }
 
@@ -93,7 +93,7 @@ impl<'l> Locations<'l> {
     }
 
     /// Whether some location of the server below a path has not this limit.
-    fn lacks_below(&self, one: &Limited, limit: &Directive) -> bool {
+    fn lacks_below(&self, one: &Limited<'_>, limit: &Directive) -> bool {
         let start = one.path.text();
         let inside = self.of_server.get(&one.server.id()).into_iter();
         let inside = inside.flat_map(|all| all.range((start, 0)..));
@@ -102,20 +102,23 @@ impl<'l> Locations<'l> {
 }
 
 /// Writes a quota for each limit, and the notes. `http` has the zones.
-pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes: &mut Notes) {
+pub(crate) fn quotas<'h>(
+    all: &[Limited<'_>],
+    http: &'h [Directive],
+    tree: &mut Tree,
+    notes: &mut Notes,
+) {
     let is_zone =
         |one: &&Directive| matches!(one.name.as_str(), "limit_req_zone" | "limit_conn_zone");
-    let name = |one: &Directive| option(one, "zone").split(':').next().map(str::to_owned);
-    let zones = http.iter().filter(is_zone);
-    let zones: BTreeMap<String, &Directive> =
-        zones.filter_map(|one| Some((name(one)?, one))).collect();
+    let named = |one: &'h Directive| (one.option("zone").split(':').next().unwrap_or(""), one);
+    let zones: BTreeMap<&str, &Directive> = http.iter().filter(is_zone).map(named).collect();
     let locations = Locations::new(all);
     let mut done: HashSet<usize> = HashSet::new();
     for limit in all.iter().flat_map(|one| &one.limits) {
         if !done.insert(limit.at.id()) {
             continue;
         }
-        let after = locations.having(limit).first().and_then(|one| one.after.as_ref());
+        let after = locations.having(limit).first().and_then(|one| one.after);
         let written = limit_of(limit, after, &zones, tree).and_then(|(section, why)| {
             let places = places(limit, &locations)?;
             let by_all = section.get("by") == Some(&Value::from("all"));
@@ -137,15 +140,12 @@ pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes
         };
         for (at, (hosts, prefix)) in places.iter().enumerate() {
             let mut section = section.clone();
-            if let Some(Value::Text(name)) = section.get("name").filter(|_| at > 0).cloned() {
-                section.set("name", format!("{name}.{at}"), &limit.at);
+            if let Some(name) = section.text("name").filter(|_| at > 0) {
+                let name = format!("{name}.{at}");
+                section.set("name", name, &limit.at);
             }
-            if !hosts.is_empty() {
-                section.set("hosts", hosts.clone(), &limit.at);
-            }
-            if prefix != "/" {
-                section.set("prefix", prefix.clone(), &limit.at);
-            }
+            section.set_list("hosts", hosts, &limit.at);
+            section.set_some("prefix", Some(prefix.clone()).filter(|one| one != "/"), &limit.at);
             tree.add(section);
         }
         let zone = locations.in_zone.get(&(limit.name.as_str(), zone_of(limit)));
@@ -159,7 +159,7 @@ pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes
             _ => "",
         };
         notes.different(&limit.at, format!("{why}{several}{hosts}"));
-        let zone = zones.get(&zone_of(limit));
+        let zone = zones.get(zone_of(limit));
         zone.into_iter().copied().chain(after).for_each(|one| notes.carried(&one.at));
     }
 }
@@ -188,24 +188,14 @@ pub(crate) fn bodies(all: &[Body], tree: &mut Tree, notes: &mut Notes) {
         }
     }
     if bytes(largest) < u64::MAX {
-        let from =
-            largest.as_ref().map_or("nginx's own limit".to_owned(), |(at, _)| at.to_string());
-        let section = tree.section("limits");
-        section.set_for("body_bytes_max", Value::Bytes(bytes(largest)), &from);
+        let from = largest.as_ref().map(|(at, _)| at.to_string());
+        let from = from.unwrap_or_else(|| "nginx's own limit".to_owned());
+        tree.section("limits").set("body_bytes_max", Value::Bytes(bytes(largest)), from);
     }
 }
 
-/// The value of `name=value`.
-fn option<'d>(directive: &'d Directive, name: &str) -> &'d str {
-    let value = |word: &'d String| word.strip_prefix(name)?.strip_prefix('=');
-    directive.words.iter().find_map(value).unwrap_or_default()
-}
-
-fn zone_of(limit: &Directive) -> String {
-    match limit.name.as_str() {
-        "limit_req" => option(limit, "zone").to_owned(),
-        _ => limit.word(0).to_owned(),
-    }
+fn zone_of(limit: &Directive) -> &str {
+    if limit.name == "limit_req" { limit.option("zone") } else { limit.word(0) }
 }
 
 /// The hosts and the prefixes that have a limit. No host: all requests.
@@ -256,21 +246,22 @@ fn places(
 fn limit_of(
     limit: &Directive,
     after: Option<&Directive>,
-    zones: &BTreeMap<String, &Directive>,
+    zones: &BTreeMap<&str, &Directive>,
     tree: &Tree,
 ) -> Result<(Section, &'static str), String> {
     let at = &limit.at;
     if limit.name == "limit_rate" {
         let bytes = size(limit.word(0)).ok_or("it is not a number of bytes")?;
-        let mut section = quota(tree, "limit_rate", "network", &at.to_string());
+        let mut section = quota(tree, "limit_rate", "network", at);
         section.set("bytes", format!("{bytes}/s"), at);
-        if let Some((bytes, at)) = after.and_then(|one| Some((size(one.word(0))?, &one.at))) {
-            section.set("bytes_burst", Value::Bytes(bytes.clamp(1 << 10, 1 << 40)), at);
+        if let Some(one) = after {
+            let burst = size(one.word(0)).map(|bytes| bytes.clamp(1 << 10, 1 << 40));
+            section.set_some("bytes_burst", burst.map(Value::Bytes), &one.at);
         }
         return Ok((section, "it limits each client, and not each response"));
     }
     let name = zone_of(limit);
-    let zone = zones.get(&name).ok_or("there is no such zone")?;
+    let zone = zones.get(name).ok_or("there is no such zone")?;
     let by = match zone.word(0) {
         "$binary_remote_addr" | "$remote_addr" => "network".to_owned(),
         "$server_name" => "all".to_owned(),
@@ -281,25 +272,24 @@ fn limit_of(
             _ => return Err(format!("nothing has a quota by {key}")),
         },
     };
-    let mut section = quota(tree, &name, &by, &zone.at.to_string());
+    let mut section = quota(tree, name, &by, &zone.at);
     if limit.name == "limit_conn" {
         let count =
             limit.word(1).parse::<u64>().ok().filter(|count| (1..=1_000_000).contains(count));
         section.set("concurrency", count.ok_or("it is not a number")?, at);
         return Ok((section, STATUS));
     }
-    let text = option(zone, "rate");
-    let (number, seconds) = match (text.strip_suffix("r/s"), text.strip_suffix("r/m")) {
-        (Some(number), _) => (number, 1),
-        (None, Some(number)) => (number, 60),
-        _ => ("", 1),
+    let text = zone.option("rate");
+    let (number, seconds) = match text.strip_suffix("r/s") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix("r/m").unwrap_or_default(), 60),
     };
     let number = number.parse::<u64>().ok().filter(|number| (1..1 << 20).contains(number));
     let number = number.ok_or("its zone has no rate")?;
-    let burst = option(limit, "burst").parse::<u64>().unwrap_or(0).min(1 << 20);
+    let burst = limit.option("burst").parse::<u64>().unwrap_or(0).min(1 << 20);
     let at_once = match limit.words.iter().any(|word| word == "nodelay") {
         true => burst,
-        false => option(limit, "delay").parse::<u64>().unwrap_or(0).min(burst),
+        false => limit.option("delay").parse::<u64>().unwrap_or(0).min(burst),
     };
     section.set("requests", rate(number, seconds).ok_or("its zone has no rate")?, &zone.at);
     section.set("burst", at_once + 1, at);

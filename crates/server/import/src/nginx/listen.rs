@@ -86,24 +86,21 @@ pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
     for (address, _, _) in addresses.iter().filter(|(_, other, _)| other == users) {
         let all = servers.iter().flatten().filter(|listen| listen.address == *address);
         // An address has TLS if one of its servers says so.
-        let merged = all.cloned().reduce(|one, other| Listen {
+        listens.extend(all.cloned().reduce(|one, other| Listen {
             tls: one.tls || other.tls,
             http2: one.http2 || other.http2,
             http3: one.http3 || other.http3,
             proxy_header: one.proxy_header || other.proxy_header,
             ..one
-        });
-        listens.extend(merged);
+        }));
     }
     (users.clone(), joined(listens))
 }
 
 /// All addresses of IPv6 include those of IPv4 here, and a port is of TCP and of UDP.
 fn joined(listens: Vec<Listen>) -> Vec<Listen> {
-    let both: Vec<String> = listens
-        .iter()
-        .filter_map(|listen| listen.address.strip_prefix("[::]:").map(str::to_owned))
-        .collect();
+    let port_of_all = |listen: &Listen| listen.address.strip_prefix("[::]:").map(str::to_owned);
+    let both: Vec<String> = listens.iter().filter_map(port_of_all).collect();
     let covered = |listen: &Listen| {
         listen.address.strip_prefix("0.0.0.0:").is_some_and(|port| both.iter().any(|b| b == port))
     };

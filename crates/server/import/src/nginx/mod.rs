@@ -13,160 +13,204 @@ mod upstreams;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use self::blocks::{Directive, parse};
+use self::blocks::{Directive, named, parse};
+use self::limits::{Body, Limited};
 use self::listen::Listen;
-use self::routes::{Server, Writer};
+use self::routes::{Closed, Server};
 use self::scope::Scope;
+use self::store::Maps;
 use self::table::{size, time};
 use self::upstreams::Upstreams;
+use crate::Parsed;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
 use crate::pattern::host_of;
+use crate::route::add;
+use crate::table::Becomes::{self, Carried, Different, Left, Nothing};
 use crate::tree::{Section, Tree, Value, timeout};
-use crate::{Options, SyntaxError};
+
+/// What is written, and what the directives have said so far.
+#[derive(Default)]
+pub(crate) struct Nginx<'d> {
+    tree: Tree,
+    notes: Notes,
+    /// Keep open what was protected by a rule that was not carried.
+    open: bool,
+    /// Formats of the log, by name.
+    formats: BTreeMap<String, String>,
+    upstreams: Upstreams<'d>,
+    maps: Maps,
+    /// Variables that decide about the store alone.
+    switches: BTreeSet<String>,
+    /// Some locations code responses.
+    codes: bool,
+    /// Where clients are limited.
+    limited: Vec<Limited<'d>>,
+    /// The limits on bodies.
+    bodies: Vec<Body>,
+    /// Some routes were not written, because there are too many.
+    is_full: bool,
+}
 
 /// Imports a text.
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(
-    file: &Rc<str>,
-    text: &str,
-    options: Options,
-    input: &mut Input<'_>,
-    tree: &mut Tree,
-    notes: &mut Notes,
-) -> Result<(), SyntaxError> {
-    let all = parse(file, text, input, notes)?;
-    routes::header_notes(&all, &[], notes);
-    let mut formats = BTreeMap::new();
-    let main = Scope::default().inside(&all, notes);
-    global(&all, tree, notes, &mut formats);
-    let mut blocks: Vec<&[Directive]> = Vec::new();
-    for http in all.iter().filter(|directive| directive.name == "http") {
-        notes.carried(&http.at);
-        blocks.push(http.inner());
+pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
+    let all = parse(file, text, input)?;
+    let notes = std::mem::take(&mut input.notes);
+    let mut nginx = Nginx { notes, open: input.open, ..Nginx::default() };
+    routes::header_notes(&all, &[], &mut nginx.notes);
+    let main = Scope::default().inside(&all, &mut nginx.notes);
+    table::global(&mut nginx, &all);
+    for http in named(&all, "http") {
+        nginx.notes.carried(&http.at);
+    }
+    for http in named(&all, "http") {
+        let scope = main.inside(http.inner(), &mut nginx.notes);
+        table::global(&mut nginx, http.inner());
+        nginx.http(http.inner(), &scope);
     }
     // A file that is included in `http`, such as those of sites, has its content alone.
-    let is_part = blocks.is_empty();
-    if is_part {
-        blocks.push(&all);
+    if named(&all, "http").next().is_none() {
+        nginx.http(&all, &main);
     }
-    for inner in blocks {
-        let scope = if is_part { main.clone() } else { main.inside(inner, notes) };
-        if !is_part {
-            global(inner, tree, notes, &mut formats);
-        }
-        let mut upstreams = Upstreams::default();
-        for block in inner.iter().filter(|directive| directive.name == "upstream") {
-            upstreams.block(block);
-        }
-        let (maps, switches) = store::switches(inner);
-        let mut writer = Writer {
-            tree,
-            notes,
-            upstreams: &mut upstreams,
-            maps,
-            switches,
-            codes: store::codes(inner),
-            limited: Vec::new(),
-            bodies: Vec::new(),
-            open: options.open,
-            is_full: false,
-        };
-        servers(inner, &scope, &mut writer, &mut formats);
-        let Writer { limited, bodies, .. } = writer;
-        limits::quotas(&limited, inner, tree, notes);
-        limits::bodies(&bodies, tree, notes);
-    }
-    let reason = "nginx has no PURGE";
-    tree.section("purge").set_for("from", Vec::new(), reason);
-    Ok(())
+    nginx.tree.section("purge").set("from", Vec::new(), "nginx has no PURGE");
+    Ok((nginx.tree, nginx.notes))
 }
 
-/// The servers of `http`.
-fn servers(
-    inner: &[Directive],
-    scope: &Scope<'_>,
-    writer: &mut Writer<'_>,
-    formats: &mut BTreeMap<String, String>,
-) {
-    let blocks: Vec<&Directive> = inner.iter().filter(|one| one.name == "server").collect();
-    let listens: Vec<Vec<Listen>> =
-        blocks.iter().map(|block| listens(block, writer.notes)).collect();
-    let (chosen, addresses) = listen::chosen(&listens);
-    let default = chosen
-        .iter()
-        .find(|at| listens[**at].iter().any(|listen| listen.default))
-        .or_else(|| chosen.first())
-        .copied();
-    let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
-    let mut default_closed = several_defaults(&chosen, &listens, writer.notes);
-    let below = wildcards(&blocks);
-    let chosen: BTreeSet<usize> = chosen.into_iter().collect();
-    for (at, block) in blocks.iter().enumerate() {
-        if !chosen.contains(&at) {
-            let text = "it listens elsewhere than the servers that are carried, and routes are \
-                        the same for all listeners, so its address is not opened; import a file \
-                        with only this server, for another process";
-            writer.notes.left(&block.at, text);
-            table::inside(block, Fate::NotCarried, "its server is not carried", writer.notes);
-            continue;
+impl<'d> Nginx<'d> {
+    /// The content of an `http` block.
+    fn http(&mut self, inner: &'d [Directive], scope: &Scope<'d>) {
+        self.upstreams = Upstreams::of(inner);
+        (self.maps, self.switches) = store::switches(inner);
+        self.codes = store::codes(inner);
+        self.is_full = false;
+        self.servers(inner, scope);
+        let limited = std::mem::take(&mut self.limited);
+        limits::quotas(&limited, inner, &mut self.tree, &mut self.notes);
+        let bodies = std::mem::take(&mut self.bodies);
+        limits::bodies(&bodies, &mut self.tree, &mut self.notes);
+    }
+
+    fn servers(&mut self, inner: &'d [Directive], scope: &Scope<'d>) {
+        let blocks: Vec<&Directive> = named(inner, "server").collect();
+        let listens: Vec<Vec<Listen>> =
+            blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
+        let (chosen, addresses) = listen::chosen(&listens);
+        let is_default = |at: &&usize| listens[**at].iter().any(|listen| listen.default);
+        let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
+        let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
+        let mut closed_default = several_defaults(&chosen, &listens, &mut self.notes);
+        let below = wildcards(&blocks);
+        let chosen: BTreeSet<usize> = chosen.into_iter().collect();
+        for (at, block) in blocks.into_iter().enumerate() {
+            if !chosen.contains(&at) {
+                let text = "it listens elsewhere than the servers that are carried, and routes \
+                            are the same for all listeners, so its address is not opened; import \
+                            a file with only this server, for another process";
+                self.not_carried(block, &Left(text), "its server is not carried");
+                continue;
+            }
+            listen_notes(&listens[at], &addresses, &mut self.notes);
+            let mut own = scope.inside(block.inner(), &mut self.notes);
+            table::global(self, block.inner());
+            let default = default == Some(at);
+            let (hosts, all) =
+                hosts(block, (default, &below), &mut own, &mut taken, &mut self.notes);
+            closed_default |= !all;
+            if hosts.is_empty() && !default {
+                let text = "no name of it is carried";
+                self.not_carried(block, &Left(text), text);
+                continue;
+            }
+            self.notes.carried(&block.at);
+            carried.push(Server { directive: block, scope: own, hosts, default });
         }
-        for listen in &listens[at] {
-            let covered = |other: &Listen| {
-                let port = |address: &str| address.rsplit(':').next().map(str::to_owned);
-                other.address == listen.address
-                    || other.address.starts_with("[::]")
-                        && listen.address.starts_with("0.0.0.0")
-                        && port(&other.address) == port(&listen.address)
-            };
-            let six = listen.address.starts_with("[::]:")
-                && !listens[at].iter().any(|other| other.address.starts_with("0.0.0.0:"));
-            match addresses.iter().any(covered) {
-                true if six => {
-                    writer.notes.different(&listen.at, "it is for clients of IPv4 too");
-                }
-                true => writer.notes.carried(&listen.at),
-                false => {
-                    let text = "not all servers that are carried have this address, so it is not \
-                                opened";
-                    writer.notes.left(&listen.at, text);
+        let all = several_authorities(&carried, &mut self.notes);
+        for server in &carried {
+            routes::server(server, Closed { all, default: closed_default }, self);
+        }
+        if self.is_full && !self.open {
+            self.tree.all_mut("route").for_each(Section::close);
+        }
+        // The certificate of the default server is for clients without a server name.
+        carried.sort_by_key(|server| !server.default);
+        for address in &addresses {
+            self.listener(address, &carried);
+        }
+    }
+
+    /// A block becomes this, and all that is inside is not carried.
+    fn not_carried(&mut self, block: &Directive, becomes: &Becomes, inside: &str) {
+        self.notes.became(&block.at, becomes);
+        table::inside(block, Fate::NotCarried, inside, &mut self.notes);
+    }
+
+    /// `[[listen]]`
+    fn listener(&mut self, listen: &Listen, servers: &[Server<'_>]) {
+        let mut section = Section::new("listen");
+        section.set("address", listen.address.clone(), &listen.at);
+        let http2 = listen.http2 || servers.iter().any(|server| server.scope.is("http2", "on"));
+        section.set("http2", http2, &listen.at);
+        if listen.proxy_header {
+            let mut senders: Vec<String> = Vec::new();
+            for sender in servers.iter().flat_map(|server| server.scope.all("set_real_ip_from")) {
+                let word = sender.word(0);
+                if word.parse::<ipnet::IpNet>().is_err() && word.parse::<IpAddr>().is_err() {
+                    self.notes.left(&sender.at, "it is not a network");
+                } else {
+                    add(&mut senders, word);
                 }
             }
+            section.set("proxy_from", senders, "set_real_ip_from");
+            let text = "PROXY headers are accepted from set_real_ip_from only";
+            self.notes.different(&listen.at, text);
         }
-        let mut own = scope.inside(block.inner(), writer.notes);
-        global(block.inner(), writer.tree, writer.notes, formats);
-        let default = default == Some(at);
-        let (hosts, all) = hosts(block, (default, &below), &mut own, &mut taken, writer.notes);
-        default_closed |= !all;
-        if hosts.is_empty() && !default {
-            writer.notes.left(&block.at, "no name of it is carried");
-            table::inside(block, Fate::NotCarried, "no name of it is carried", writer.notes);
-            continue;
+        if listen.tls {
+            let pairs = servers.iter().flat_map(|server| {
+                let chains = server.scope.all("ssl_certificate").iter();
+                chains.zip(server.scope.all("ssl_certificate_key"))
+            });
+            let mut written: Vec<(&str, &str)> = Vec::new();
+            for (chain, key) in pairs {
+                if !written.contains(&(chain.word(0), key.word(0))) {
+                    written.push((chain.word(0), key.word(0)));
+                    let tls = section.below("listen.tls").below("listen.tls.certificate");
+                    tls.set("chain", chain.word(0), &chain.at);
+                    tls.set("key", key.word(0), &key.at);
+                }
+            }
+            if written.is_empty() {
+                let text = "no server has a certificate, so this address is not written";
+                return self.notes.left(&listen.at, text);
+            }
+            section.set("http3", listen.http3, &listen.at);
+            client_certificates(&mut section, servers, &mut self.notes);
         }
-        writer.notes.carried(&block.at);
-        carried.push(Server { directive: block, scope: own, hosts, default });
+        self.tree.add(section);
     }
-    let closed = several_authorities(&carried, writer.notes);
-    for server in &carried {
-        routes::server(server, closed, default_closed, writer);
-    }
-    if writer.is_full && !writer.open {
-        writer.tree.all_mut("route").for_each(Section::close);
-    }
-    // The certificate of the default server is for clients without a server name.
-    carried.sort_by_key(|server| !server.default);
-    for address in &addresses {
-        listener(address, &carried, writer);
+
+    /// A time-out of `[limits]`, which our file has once.
+    fn limit(&mut self, key: &'static str, one: &Directive) -> Becomes {
+        let Some(time) = timeout(time(one.word(0))) else {
+            return Left("a time-out is from a millisecond to a day");
+        };
+        let section = self.tree.section("limits");
+        if section.get(key).is_some_and(|other| *other != time) {
+            return Left("there is one value for all servers, and another line has it");
+        }
+        section.set(key, time, &one.at);
+        Carried
     }
 }
 
 fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
-    let all: Vec<&Directive> = block.inner().iter().filter(|one| one.name == "listen").collect();
-    if all.is_empty() {
+    let mut all = named(block.inner(), "listen").peekable();
+    if all.peek().is_none() {
         return vec![listen::usual(&block.at)];
     }
     let mut found = Vec::new();
@@ -179,6 +223,58 @@ fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
     found
 }
 
+/// The notes of the addresses of a server, of which some are opened.
+fn listen_notes(own: &[Listen], opened: &[Listen], notes: &mut Notes) {
+    for listen in own {
+        let port = |address: &str| address.rsplit(':').next().map(str::to_owned);
+        let covers = |other: &Listen| {
+            other.address == listen.address
+                || other.address.starts_with("[::]")
+                    && listen.address.starts_with("0.0.0.0")
+                    && port(&other.address) == port(&listen.address)
+        };
+        let is_also_four = listen.address.starts_with("[::]:")
+            && !own.iter().any(|other| other.address.starts_with("0.0.0.0:"));
+        let becomes = match opened.iter().any(covers) {
+            true if is_also_four => Different("it is for clients of IPv4 too"),
+            true => Carried,
+            false => {
+                Left("not all servers that are carried have this address, so it is not opened")
+            }
+        };
+        notes.became(&listen.at, &becomes);
+    }
+}
+
+/// Client certificates, and versions of TLS.
+fn client_certificates(section: &mut Section, servers: &[Server<'_>], notes: &mut Notes) {
+    let Some(server) = servers.first() else { return };
+    if let Some(protocols) = server.scope.get("ssl_protocols")
+        && protocols.words == ["TLSv1.3"]
+    {
+        section.below("listen.tls").set("only_tls13", true, &protocols.at);
+    }
+    // The strictest of all servers is for all, because the name comes after the connection.
+    for server in servers {
+        let Some(verify) = server.scope.get("ssl_verify_client") else { continue };
+        let ca = server.scope.get("ssl_client_certificate");
+        let becomes = match (verify.word(0), ca) {
+            ("on" | "optional", Some(ca)) => {
+                let tls = section.below("listen.tls");
+                tls.set("client_ca", ca.word(0), &ca.at);
+                let optional = verify.word(0) == "optional";
+                if !optional || tls.get("client_optional").is_none() {
+                    tls.set("client_optional", optional, &verify.at);
+                }
+                Different("it holds for all servers of this address")
+            }
+            ("off", _) => Carried,
+            _ => Left("it needs ssl_client_certificate"),
+        };
+        notes.became(&verify.at, &becomes);
+    }
+}
+
 /// The hosts of `server_name` that no server before has, as routes have them, and whether these are
 /// all whose requests would otherwise go to the default server.
 fn hosts(
@@ -189,10 +285,10 @@ fn hosts(
     notes: &mut Notes,
 ) -> (Vec<String>, bool) {
     let (mut hosts, mut all) = (Vec::new(), true);
-    let names = block.inner().iter().filter(|one| one.name == "server_name");
+    let names = || named(block.inner(), "server_name");
     // A route that captures the host has no other hosts.
-    let is_alone = !default && names.clone().map(|one| one.words.len()).sum::<usize>() == 1;
-    for directive in names {
+    let is_alone = !default && names().map(|one| one.words.len()).sum::<usize>() == 1;
+    for directive in names() {
         let mut left = Vec::new();
         for name in &directive.words {
             let bare = name.strip_prefix("*.").unwrap_or(name);
@@ -240,8 +336,8 @@ fn hosts(
 
 /// The names below which some server has all hosts.
 fn wildcards(blocks: &[&Directive]) -> BTreeSet<String> {
-    let names = blocks.iter().flat_map(|block| block.inner());
-    let names = names.filter(|one| one.name == "server_name").flat_map(|one| &one.words);
+    let names = blocks.iter().flat_map(|block| named(block.inner(), "server_name"));
+    let names = names.flat_map(|one| &one.words);
     let below =
         |name: &String| name.strip_prefix("*.").or(name.strip_prefix('.')).map(str::to_owned);
     names.filter_map(below).map(|name| name.to_ascii_lowercase()).collect()
@@ -289,177 +385,63 @@ fn several_authorities(servers: &[Server<'_>], notes: &mut Notes) -> bool {
     several
 }
 
-/// `[[listen]]`
-fn listener(listen: &Listen, servers: &[Server<'_>], writer: &mut Writer<'_>) {
-    let mut section = Section::new("listen");
-    section.set("address", listen.address.clone(), &listen.at);
-    let http2 = listen.http2 || servers.iter().any(|server| server.scope.is("http2", "on"));
-    section.set("http2", http2, &listen.at);
-    if listen.proxy_header {
-        let mut senders: Vec<String> = Vec::new();
-        for sender in servers.iter().flat_map(|server| server.scope.all("set_real_ip_from")) {
-            let word = sender.word(0);
-            if word.parse::<ipnet::IpNet>().is_err() && word.parse::<std::net::IpAddr>().is_err() {
-                writer.notes.left(&sender.at, "it is not a network");
-            } else if !senders.iter().any(|there| there == word) {
-                senders.push(word.to_owned());
-            }
-        }
-        section.set_for("proxy_from", senders, "set_real_ip_from");
-        writer.notes.different(&listen.at, "PROXY headers are accepted from set_real_ip_from only");
+/// `user USER [GROUP]`
+fn user(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let server = nginx.tree.section("server");
+    server.set("user", one.word(0), &one.at);
+    if let Some(group) = one.words.get(1) {
+        server.set("group", group.as_str(), &one.at);
     }
-    if listen.tls {
-        let mut any = false;
-        let mut pairs: Vec<(&str, &str)> = Vec::new();
-        for server in servers {
-            let scope = &server.scope;
-            let chains = scope.all("ssl_certificate").iter();
-            for (chain, key) in chains.zip(scope.all("ssl_certificate_key")) {
-                if pairs.contains(&(chain.word(0), key.word(0))) {
-                    continue;
-                }
-                pairs.push((chain.word(0), key.word(0)));
-                any = true;
-                let tls = section.below("listen.tls").below("listen.tls.certificate");
-                tls.set("chain", chain.word(0), &chain.at);
-                tls.set("key", key.word(0), &key.at);
-            }
-        }
-        if !any {
-            let text = "no server has a certificate, so this address is not written";
-            return writer.notes.left(&listen.at, text);
-        }
-        section.set("http3", listen.http3, &listen.at);
-        client_certificates(&mut section, servers, writer.notes);
-    }
-    writer.tree.add(section);
+    Carried
 }
 
-/// Client certificates, and versions of TLS.
-fn client_certificates(section: &mut Section, servers: &[Server<'_>], notes: &mut Notes) {
-    let Some(server) = servers.first() else { return };
-    if let Some(protocols) = server.scope.get("ssl_protocols")
-        && protocols.words == ["TLSv1.3"]
-    {
-        section.below("listen.tls").set("only_tls13", true, &protocols.at);
-    }
-    // The strictest of all servers is for all, because the name comes after the connection.
-    for server in servers {
-        let Some(verify) = server.scope.get("ssl_verify_client") else { continue };
-        let ca = server.scope.get("ssl_client_certificate");
-        match (verify.word(0), ca) {
-            ("on" | "optional", Some(ca)) => {
-                let tls = section.below("listen.tls");
-                tls.set("client_ca", ca.word(0), &ca.at);
-                let optional = verify.word(0) == "optional";
-                if optional && tls.get("client_optional").is_none() {
-                    tls.set("client_optional", true, &verify.at);
-                } else if !optional {
-                    tls.set("client_optional", false, &verify.at);
-                }
-                notes.different(&verify.at, "it holds for all servers of this address");
-            }
-            ("off", _) => notes.carried(&verify.at),
-            _ => notes.left(&verify.at, "it needs ssl_client_certificate"),
-        }
-    }
-}
-
-/// Settings that our file has once.
-fn global(
-    all: &[Directive],
-    tree: &mut Tree,
-    notes: &mut Notes,
-    formats: &mut BTreeMap<String, String>,
-) {
-    for directive in all {
-        let at = &directive.at;
-        match directive.name.as_str() {
-            "user" => {
-                tree.section("server").set("user", directive.word(0), at);
-                if directive.words.len() > 1 {
-                    tree.section("server").set("group", directive.word(1), at);
-                }
-                notes.carried(at);
-            }
-            "worker_processes" => match directive.word(0).parse::<u64>() {
-                Ok(count) if (1..=1024).contains(&count) => {
-                    tree.section("server").set("workers", Value::Count(count), at);
-                    notes.carried(at);
-                }
-                _ => notes.nothing(at, "one thread per CPU is the default"),
-            },
-            "keepalive_timeout" => limit(directive, "idle_keep_alive", tree, notes),
-            "client_header_timeout" => limit(directive, "head_timeout", tree, notes),
-            "client_body_timeout" => limit(directive, "body_timeout", tree, notes),
-            "send_timeout" => limit(directive, "send_timeout", tree, notes),
-            "large_client_header_buffers" => {
-                let bytes = size(directive.word(1)).unwrap_or(8 << 10).clamp(1 << 10, 32 << 10);
-                tree.section("limits").set("head_bytes_max", Value::Bytes(bytes), at);
-                notes.different(at, "the whole head has this size, at most 32 KiB");
-            }
-            "resolver" => resolver(directive, tree, notes),
-            "proxy_cache_path" => cache_path(directive, tree, notes),
-            "log_format" => log_format(directive, formats, notes),
-            "access_log" => access_log(directive, tree, formats, notes),
-            "real_ip_header" if directive.word(0) == "proxy_protocol" => notes.carried(at),
-            "real_ip_header" => {
-                notes.left(at, "the client is the connection's, or the PROXY header's");
-            }
-            _ => {}
-        }
-    }
-}
-
-fn limit(directive: &Directive, key: &'static str, tree: &mut Tree, notes: &mut Notes) {
-    let at = &directive.at;
-    let Some(time) = timeout(time(directive.word(0))) else {
-        return notes.left(at, "a time-out is from a millisecond to a day");
+fn workers(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let Ok(count @ 1..=1024) = one.word(0).parse::<u64>() else {
+        return Nothing("one thread per CPU is the default");
     };
-    let section = tree.section("limits");
-    match section.get(key) {
-        Some(other) if *other != time => {
-            notes.left(at, "there is one value for all servers, and another line has it");
-        }
-        _ => {
-            section.set(key, time, at);
-            notes.carried(at);
-        }
+    nginx.tree.section("server").set("workers", count, &one.at);
+    Carried
+}
+
+fn head_size(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let bytes = size(one.word(1)).unwrap_or(8 << 10).clamp(1 << 10, 32 << 10);
+    nginx.tree.section("limits").set("head_bytes_max", Value::Bytes(bytes), &one.at);
+    Different("the whole head has this size, at most 32 KiB")
+}
+
+fn real_ip_header(_: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    match one.word(0) {
+        "proxy_protocol" => Carried,
+        _ => Left("the client is the connection's, or the PROXY header's"),
     }
 }
 
-fn resolver(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
+fn resolver(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
     let server = |word: &String| {
-        let text = word.trim_matches(['[', ']']);
-        let ip = text.parse::<std::net::IpAddr>().ok();
-        let address = ip.map(|ip| std::net::SocketAddr::new(ip, 53));
-        address.or_else(|| word.parse().ok()).map(|address| address.to_string())
+        let ip = word.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+        let address = ip.map(|ip| SocketAddr::new(ip, 53)).or_else(|| word.parse().ok());
+        address.map(|address| address.to_string())
     };
-    let servers: Vec<String> = directive.words.iter().filter_map(server).take(3).collect();
-    let at = &directive.at;
+    let servers: Vec<String> = one.words.iter().filter_map(server).take(3).collect();
     if servers.is_empty() {
-        return notes.left(at, "a name server is an IP address");
+        return Left("a name server is an IP address");
     }
-    tree.section("dns").set("servers", servers, at);
-    notes.different(at, "up to three name servers; a name is kept for its TTL");
+    nginx.tree.section("dns").set("servers", servers, &one.at);
+    Different("up to three name servers; a name is kept for its TTL")
 }
 
-fn cache_path(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
-    let at = &directive.at;
-    let store = tree.section("store");
+fn cache_path(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let store = nginx.tree.section("store");
     if store.get("path").is_some() {
-        return notes.left(at, "there is one store on disk; make the first one larger");
+        return Left("there is one store on disk; make the first one larger");
     }
-    let option = |name: &str| {
-        let with = |word: &String| word.strip_prefix(name)?.strip_prefix('=').and_then(size);
-        directive.words.iter().find_map(with)
-    };
-    let bytes = option("max_size").unwrap_or(1 << 30).max(32 << 20);
-    store.set("path", format!("{}/plimsoll", directive.word(0).trim_end_matches('/')), at);
-    store.set("bytes", Value::Bytes(bytes), at);
-    let text = "the store is empty at first, in a directory of this name in nginx's; without \
-                max_size it has 1 GiB; responses are evicted when it is full, not by `inactive`";
-    notes.different(at, text);
+    let bytes = size(one.option("max_size")).unwrap_or(1 << 30).max(32 << 20);
+    store.set("path", format!("{}/plimsoll", one.word(0).trim_end_matches('/')), &one.at);
+    store.set("bytes", Value::Bytes(bytes), &one.at);
+    Different(
+        "the store is empty at first, in a directory of this name in nginx's; without max_size it \
+         has 1 GiB; responses are evicted when it is full, not by `inactive`",
+    )
 }
 
 /// Variables of a log format, and the codes of Apache's for them.
@@ -480,9 +462,8 @@ const CODES: &[(&str, &str)] = &[
     ("$request", "%r"),
 ];
 
-fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, notes: &mut Notes) {
-    let at = &directive.at;
-    let texts = directive.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
+fn log_format(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let texts = one.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
     let mut text: String = texts.map(String::as_str).collect();
     // A longer name is another variable.
     let is_known = |name| CODES.iter().any(|(own, _)| own.trim_matches(['[', '$', ']']) == name);
@@ -492,41 +473,38 @@ fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, not
     }
     let format = format!("apache:{text}");
     if !all_known || text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
-        return notes.left(at, "it has a variable that has no code here");
+        return Left("it has a variable that has no code here");
     }
-    formats.insert(directive.word(0).to_owned(), format);
-    notes.carried(at);
+    nginx.formats.insert(one.word(0).to_owned(), format);
+    Carried
 }
 
-fn access_log(
-    directive: &Directive,
-    tree: &mut Tree,
-    formats: &BTreeMap<String, String>,
-    notes: &mut Notes,
-) {
-    let at = &directive.at;
-    let path = directive.word(0);
+fn access_log(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let path = one.word(0);
     if path == "off" {
-        return notes.nothing(at, "without [log] there is no log");
+        return Nothing("without [log] there is no log");
     }
     if path.contains('$') || path.starts_with("syslog:") {
-        return notes.left(at, "the log is a file");
+        return Left("the log is a file");
     }
-    let log = tree.section("log");
+    let log = nginx.tree.section("log");
     if log.get("path").is_some_and(|there| *there != Value::from(path)) {
-        return notes.left(at, "there is one access log");
+        return Left("there is one access log");
     }
-    let format = match directive.word(1) {
+    let format = match one.word(1) {
         "" | "combined" => Some("combined".to_owned()),
-        name => formats.get(name).cloned(),
+        name => nginx.formats.get(name).cloned(),
     };
-    log.set("path", path, at);
-    log.set("format", format.clone().unwrap_or_else(|| "combined".to_owned()), at);
-    match (format, directive.words.iter().any(|word| word.starts_with("if="))) {
-        (_, true) => notes.left(at, "all requests are logged"),
-        (None, _) => notes.left(at, "its format is not carried; the log is `combined`"),
-        _ => notes.carried(at),
-    }
+    let becomes = match &format {
+        _ if one.words.iter().any(|word| word.starts_with("if=")) => {
+            Left("all requests are logged")
+        }
+        None => Left("its format is not carried; the log is `combined`"),
+        Some(_) => Carried,
+    };
+    log.set("path", path, &one.at);
+    log.set("format", format.unwrap_or_else(|| "combined".to_owned()), &one.at);
+    becomes
 }
 
 #[cfg(test)]

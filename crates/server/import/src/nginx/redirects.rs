@@ -1,13 +1,13 @@
 //! `return` and `rewrite`: answers and redirects of routes.
 
-use std::collections::BTreeSet;
-
-use super::blocks::Directive;
-use super::table;
+use super::blocks::{Directive, named};
 use super::variables::variables;
+use super::{Nginx, table};
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
 use crate::route::{Action, CAPTURES, Path};
+use crate::table::Becomes::{Carried, Different, Text};
+use crate::table::is_one;
 
 /// What texts can repeat of the host and the path of a request.
 pub(crate) struct Names<'n> {
@@ -51,14 +51,13 @@ pub(crate) fn is_answer(directive: &Directive) -> bool {
 
 /// The answer of the first `return` or `rewrite` at this level, if there is one. `within` is the
 /// path of its location.
-pub(crate) fn action(
-    all: &[Directive],
+pub(crate) fn action<'d>(
+    mut all: impl Iterator<Item = &'d Directive>,
     names: &Names<'_>,
     within: &mut Path,
     notes: &mut Notes,
 ) -> Option<Action> {
-    let first = all.iter().find(|one| is_answer(one))?;
-    let at = &first.at;
+    let first = all.find(|one| is_answer(one))?;
     let answer = match first.name.as_str() {
         "return" => returned(first, names),
         _ if is_for_all(first) => rewritten(first, names),
@@ -70,14 +69,15 @@ pub(crate) fn action(
             _ => Err("only a redirect of all requests of its location is carried".to_owned()),
         },
     };
-    match &answer {
+    let becomes = match &answer {
         Ok(_) if first.word(0) == "444" => {
-            notes.different(at, "the answer is 403 instead of a closed connection");
+            Different("the answer is 403 instead of a closed connection")
         }
-        Ok(Action::Redirect { to, .. }) if to.contains('{') => notes.different(at, CAPTURES),
-        Ok(_) => notes.carried(at),
-        Err(why) => notes.left(at, format!("{why}; this is answered with 501")),
-    }
+        Ok(Action::Redirect { to, .. }) if to.contains('{') => Different(CAPTURES),
+        Ok(_) => Carried,
+        Err(why) => Text(Fate::NotCarried, format!("{why}; this is answered with 501")),
+    };
+    notes.became(&first.at, &becomes);
     Some(answer.unwrap_or(Action::NotCarried))
 }
 
@@ -131,33 +131,35 @@ pub(crate) fn pattern(rewrite: &Directive, names: &Names<'_>) -> Option<(Path, A
 const ADDRESSES: &str =
     "scheme https host http_host server_name server_port http_x_forwarded_proto";
 
-/// Writes the notes of an `if` block. Returns whether it kept requests out: it does unless it only
-/// redirects clients that came by another address, changes responses, or sets one of `switches`,
-/// which decide about the store alone.
-pub(crate) fn condition(
-    condition: &Directive,
-    switches: &BTreeSet<String>,
-    notes: &mut Notes,
-) -> bool {
-    let words = || condition.words.iter().map(String::as_str);
-    let by_address =
-        words().flat_map(variables).all(|name| ADDRESSES.split(' ').any(|one| one == name));
-    // What is asked before a request to another site is answered without the page.
-    let is_preflight = words().collect::<String>() == "($request_method=OPTIONS)";
-    let is_open = |one: &Directive| match one.name.as_str() {
-        "return" => !table::restricts(one) && (by_address || is_preflight),
-        "rewrite" => by_address && status_of(one).is_some(),
-        "set" => variables(one.word(0)).iter().all(|name| switches.contains(name)),
-        "add_header" | "expires" | "access_log" | "limit_rate" | "gzip" => true,
-        _ => false,
-    };
-    let keeps_out = !condition.inner().iter().all(is_open);
-    let text = "conditions are not carried, and nothing inside";
-    if keeps_out {
-        notes.unprotected(&condition.at, text);
-    } else {
-        notes.left(&condition.at, text);
+impl Nginx<'_> {
+    /// Writes the notes of the `if` blocks of a level. Returns whether one kept requests out: it
+    /// does unless it only redirects clients that came by another address, changes responses, or
+    /// sets a switch, which decides about the store alone.
+    pub(crate) fn conditions(&mut self, level: &[Directive]) -> bool {
+        let mut any = false;
+        for condition in named(level, "if") {
+            let keeps_out = self.keeps_out(condition);
+            any |= keeps_out;
+            let fate = if keeps_out { Fate::Unprotected } else { Fate::NotCarried };
+            let text = "conditions are not carried, and nothing inside";
+            self.notes.add(&condition.at, fate, text);
+            table::inside(condition, Fate::NotCarried, "it is inside a condition", &mut self.notes);
+        }
+        any
     }
-    table::inside(condition, Fate::NotCarried, "it is inside a condition", notes);
-    keeps_out
+
+    fn keeps_out(&self, condition: &Directive) -> bool {
+        let words = || condition.words.iter().map(String::as_str);
+        let by_address = words().flat_map(variables).all(|name| is_one(ADDRESSES, &name));
+        // What is asked before a request to another site is answered without the page.
+        let is_preflight = words().collect::<String>() == "($request_method=OPTIONS)";
+        let is_open = |one: &Directive| match one.name.as_str() {
+            "return" => !table::restricts(one) && (by_address || is_preflight),
+            "rewrite" => by_address && status_of(one).is_some(),
+            "set" => variables(one.word(0)).iter().all(|name| self.switches.contains(name)),
+            "add_header" | "expires" | "access_log" | "limit_rate" | "gzip" => true,
+            _ => false,
+        };
+        !condition.inner().iter().all(is_open)
+    }
 }

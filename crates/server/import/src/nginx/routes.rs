@@ -6,39 +6,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::blocks::Directive;
-use super::limits::{self, Body, Limited};
+use super::blocks::{Directive, named};
+use super::limits::{self, Limited};
 use super::redirects::{self, Names};
 use super::scope::Scope;
-use super::store::{self, Maps};
-use super::table;
-use super::upstreams::{Upstreams, Wanted};
+use super::upstreams::Wanted;
 use super::variables::only;
+use super::{Nginx, store, table};
 use crate::fields;
 use crate::limits::{COMPARISONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::pattern::{host_of, literal, path_of, repeated};
 use crate::route::{Action, CAPTURES, Keys, Path, change};
-use crate::tree::{Section, Tree};
-
-/// Where routes are written.
-pub(crate) struct Writer<'w> {
-    pub(crate) tree: &'w mut Tree,
-    pub(crate) notes: &'w mut Notes,
-    pub(crate) upstreams: &'w mut Upstreams,
-    pub(crate) maps: Maps,
-    /// Variables that decide about the store alone.
-    pub(crate) switches: BTreeSet<String>,
-    /// Some locations code responses.
-    pub(crate) codes: bool,
-    /// Where clients are limited.
-    pub(crate) limited: Vec<Limited>,
-    /// The limits on bodies.
-    pub(crate) bodies: Vec<Body>,
-    pub(crate) open: bool,
-    /// Some routes were not written, because there are too many.
-    pub(crate) is_full: bool,
-}
+use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
+use crate::tree::Section;
 
 /// A server with its names.
 pub(crate) struct Server<'s> {
@@ -93,85 +74,89 @@ struct Other {
     stores: Option<String>,
 }
 
+/// What is closed, whatever the locations say.
+#[derive(Clone, Copy)]
+pub(crate) struct Closed {
+    /// Something restricts all servers and is not carried.
+    pub(crate) all: bool,
+    /// Requests for other hosts would go to the default server.
+    pub(crate) default: bool,
+}
+
 /// Writes the routes of a server.
-///
-/// `closed`: something restricts all servers and is not carried. `default_closed`: requests for
-/// other hosts would go to the default server.
-pub(crate) fn server(
-    server: &Server<'_>,
-    closed: bool,
-    default_closed: bool,
-    writer: &mut Writer<'_>,
-) {
+pub(crate) fn server<'d>(server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
     let inner = server.directive.inner();
-    let mut found = Found { unprotected: closed, ..Found::default() };
+    let mut found = Found {
+        nginx,
+        server,
+        closed,
+        routes: Vec::new(),
+        others: Vec::new(),
+        paths: Vec::new(),
+        compared: 0,
+        depth: 0,
+    };
     found.paths_of(inner, 0);
     let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
     let mut answers = inner.iter().filter(|one| redirects::is_answer(one)).peekable();
-    while let Some((path, action)) = answers.peek().and_then(|one| redirects::pattern(one, &names))
+    while let Some(one) = answers.peek().copied()
+        && let Some((path, action)) = redirects::pattern(one, &names)
     {
-        let Some(one) = answers.next() else { break };
+        answers.next();
         let more = match found.paths.iter().all(|(_, other)| path.comes_before(other)) {
             true => "",
             false => "; a location with a longer path comes first",
         };
-        writer.notes.different(&one.at, format!("{CAPTURES}{more}"));
+        found.nginx.notes.different(&one.at, format!("{CAPTURES}{more}"));
         found.routes.push(Route::plain(&one.at, path, action, &server.scope));
     }
-    let rest: Vec<Directive> = answers.cloned().collect();
-    if let Some(answer) = redirects::action(&rest, &names, &mut Path::root(), writer.notes) {
+    let root = Path::root();
+    let answer = redirects::action(answers, &names, &mut root.clone(), &mut found.nginx.notes);
+    if let Some(answer) = answer {
         let (fate, text) = match answer {
             Action::NotCarried => (Fate::NotCarried, "what its server does before is not carried"),
             _ => (Fate::Nothing, "the server answers all requests before"),
         };
-        for location in inner.iter().filter(|directive| directive.name == "location") {
-            writer.notes.add(&location.at, fate, text);
-            table::inside(location, fate, text, writer.notes);
+        for location in named(inner, "location") {
+            found.nginx.notes.add(&location.at, fate, text);
+            table::inside(location, fate, text, &mut found.nginx.notes);
         }
-        found.routes.push(Route::plain(at, Path::root(), answer, &server.scope));
+        found.routes.push(Route::plain(at, root, answer, &server.scope));
     } else {
-        found.conditions(inner, &writer.switches, writer.notes);
-        found.locations(inner, &server.scope, server, writer, 0);
-        if !found.routes.iter().any(|route| route.path == Path::root()) {
-            writer.notes.different(at, "requests that no location carries are answered with 501");
-            found.routes.push(Route::plain(at, Path::root(), Action::NotCarried, &server.scope));
+        // A condition of the server that answers with an error keeps requests out.
+        found.closed.all |= found.nginx.conditions(inner);
+        found.locations(inner, &server.scope);
+        if !found.routes.iter().any(|route| route.path == root) {
+            let text = "requests that no location carries are answered with 501";
+            found.nginx.notes.different(at, text);
+            found.routes.push(Route::plain(at, root, Action::NotCarried, &server.scope));
         }
     }
-    found.compare_others(writer.notes);
-    let closed = found.unprotected;
-    let own = found.routes.iter().filter(|route| !route.is_automatic);
-    let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
-    // The location `/api` has this path, too, and `/api/` then redirects nothing.
-    let is_own =
-        |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
-    for route in found.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
-        if writer.tree.count("route") >= ROUTES_MAX {
-            writer.is_full = true;
-            let text = format!("of more than {ROUTES_MAX} routes, its requests would find another");
-            writer.notes.unprotected(&route.at, text);
-            continue;
-        }
-        write(route, server, (closed, default_closed), writer);
-    }
+    found.compare_others();
+    found.write();
 }
 
-#[derive(Default)]
-struct Found<'d> {
+/// The routes of a server that were found.
+struct Found<'f, 'd> {
+    nginx: &'f mut Nginx<'d>,
+    server: &'f Server<'d>,
+    /// All of the server is closed if requests that were kept out could find another route.
+    closed: Closed,
     routes: Vec<Route<'d>>,
     /// Locations with expressions, which are not written.
     others: Vec<Other>,
-    /// Requests that were kept out could find another route.
-    unprotected: bool,
     /// The paths of all locations, with whether one comes before any expression.
     paths: Vec<(bool, Path)>,
     /// Paths that were compared with those of expressions.
     compared: usize,
+    /// Locations inside each other.
+    depth: usize,
 }
 
-impl<'d> Found<'d> {
+impl<'d> Found<'_, 'd> {
     fn paths_of(&mut self, all: &[Directive], depth: usize) {
-        for location in all.iter().filter(|one| one.name == "location" && depth < DEPTH_MAX) {
+        for location in named(all, "location").filter(|_| depth < DEPTH_MAX) {
             let path = match (location.word(0), location.word(1)) {
                 ("=", path) => (true, Path::Exact(path.to_owned())),
                 ("^~", path) => (true, Path::beginning(path)),
@@ -198,92 +183,32 @@ impl<'d> Found<'d> {
         others.all(is_first).then_some((path.clone(), found.groups))
     }
 
-    /// `if` blocks of a server. One that answers with an error keeps requests out.
-    fn conditions(&mut self, all: &[Directive], switches: &BTreeSet<String>, notes: &mut Notes) {
-        for condition in all.iter().filter(|directive| directive.name == "if") {
-            self.unprotected |= redirects::condition(condition, switches, notes);
+    fn locations(&mut self, all: &'d [Directive], outer: &Scope<'d>) {
+        if self.depth < DEPTH_MAX {
+            self.depth += 1;
+            named(all, "location").for_each(|location| self.location(location, outer));
+            self.depth -= 1;
         }
     }
 
-    fn locations(
-        &mut self,
-        all: &'d [Directive],
-        outer: &Scope<'d>,
-        server: &Server<'d>,
-        writer: &mut Writer<'_>,
-        depth: usize,
-    ) {
-        for location in all.iter().filter(|directive| directive.name == "location") {
-            if depth < DEPTH_MAX {
-                self.location(location, outer, server, writer, depth);
-            }
-        }
-    }
-
-    fn location(
-        &mut self,
-        location: &'d Directive,
-        outer: &Scope<'d>,
-        server: &Server<'d>,
-        writer: &mut Writer<'_>,
-        depth: usize,
-    ) {
+    fn location(&mut self, location: &'d Directive, outer: &Scope<'d>) {
         let inner = location.inner();
-        let mut scope = outer.inside(inner, writer.notes);
-        for condition in inner.iter().filter(|directive| directive.name == "if") {
-            scope.unprotected |= redirects::condition(condition, &writer.switches, writer.notes);
-        }
-        let has = |name: &str| inner.iter().any(|one| one.name == name);
-        if has("try_files") && has("proxy_pass") {
-            // What it finds among its files decides whether the upstream is asked.
-            scope.unprotected = true;
-        }
-        let keeps_out =
-            scope.is_denied() || scope.is_unprotected() || inner.iter().any(table::restricts);
-        let found = match &location.words[..] {
-            [sign, pattern] if sign == "~" => self.of_expression(pattern),
-            _ => None,
-        };
-        let mut path = match &location.words[..] {
-            _ if let Some((path, groups)) = &found => {
-                scope.groups.extend(groups.clone());
-                path.clone()
-            }
-            [path] if path.starts_with('/') => Path::beginning(path),
-            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
-            [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
-            _ if keeps_out => {
-                self.unprotected = true;
-                let text = "routes have no such expressions, and this one refuses requests";
-                writer.notes.unprotected(&location.at, text);
-                return not_written(location, writer);
-            }
-            _ => {
-                let text = "routes have exact paths, prefixes and captures of segments; its \
-                            requests go to the others";
-                writer.notes.left(&location.at, text);
-                // Other requests do not reach a location with a name.
-                if !location.word(0).starts_with('@') {
-                    self.others.push(Other {
-                        at: location.at.clone(),
-                        starts: starts(location.word(1)),
-                        does: does(inner, &scope),
-                        stores: stores(&scope),
-                    });
-                }
-                return not_written(location, writer);
+        let mut scope = outer.inside(inner, &mut self.nginx.notes);
+        scope.unprotected |= self.nginx.conditions(inner);
+        let has = |name| named(inner, name).next().is_some();
+        // What it finds among its files decides whether the upstream is asked.
+        scope.unprotected |= has("try_files") && has("proxy_pass");
+        let mut path = match self.path(location, &mut scope) {
+            Ok(path) => path,
+            Err(becomes) => {
+                // Requests that it keeps out would find another route.
+                self.closed.all |= matches!(becomes, Unprotected(_));
+                return self.nginx.not_carried(location, &becomes, "its location is not carried");
             }
         };
-        let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
-        if !matches!(path, Path::Pattern(_)) && has_no_route(path.text()) {
-            // Its requests would find another route.
-            self.unprotected = true;
-            writer.notes.unprotected(&location.at, "the path of a route has no such characters");
-            return not_written(location, writer);
-        }
-        writer.notes.carried(&location.at);
+        self.nginx.notes.carried(&location.at);
         let mut cut = None;
-        let action = action(inner, (&mut path, &mut cut), &scope, server, writer);
+        let action = action(inner, (&mut path, &mut cut), &scope, self.server, self.nginx);
         let forwards = matches!(action, Action::Upstream(_));
         if let Path::Prefix(prefix) = &path
             && forwards
@@ -297,22 +222,70 @@ impl<'d> Found<'d> {
             let route = Route::plain(&location.at, path, action, &Scope::default());
             self.routes.push(Route { is_automatic: true, ..route });
         }
+        let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
         let does = (!beats && forwards).then(|| does(inner, &scope));
-        let keys = if forwards { store::keys(&scope, &writer.maps, writer.notes) } else { None };
+        let keys = match forwards {
+            true => store::keys(&scope, &self.nginx.maps, &mut self.nginx.notes),
+            false => None,
+        };
         let route = Route::plain(&location.at, path, action, &scope);
         self.routes.push(Route { does, keys, cut, ..route });
-        self.locations(inner, &scope, server, writer, depth + 1);
+        self.locations(inner, &scope);
+    }
+
+    /// The path of a location, or what becomes of a location that is not written.
+    fn path(&mut self, location: &Directive, scope: &mut Scope<'d>) -> Result<Path, Becomes> {
+        let inner = location.inner();
+        let path = match &location.words[..] {
+            [sign, pattern]
+                if sign == "~"
+                    && let Some((path, groups)) = self.of_expression(pattern) =>
+            {
+                scope.groups.extend(groups);
+                return Ok(path);
+            }
+            [path] if path.starts_with('/') => Path::beginning(path),
+            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
+            [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
+            _ if scope.is_denied()
+                || scope.is_unprotected()
+                || inner.iter().any(table::restricts) =>
+            {
+                let text = "routes have no such expressions, and this one refuses requests";
+                return Err(Unprotected(text));
+            }
+            _ => {
+                // Other requests do not reach a location with a name.
+                if !location.word(0).starts_with('@') {
+                    self.others.push(Other {
+                        at: location.at.clone(),
+                        starts: starts(location.word(1)),
+                        does: does(inner, scope),
+                        stores: stores(scope),
+                    });
+                }
+                return Err(Left(
+                    "routes have exact paths, prefixes and captures of segments; its requests go \
+                     to the others",
+                ));
+            }
+        };
+        match has_no_route(path.text()) {
+            true => Err(Unprotected("the path of a route has no such characters")),
+            false => Ok(path),
+        }
     }
 
     /// Where requests of an expression would find a route that does something else, that is closed;
     /// where they would find one that stores otherwise, nothing is stored.
-    fn compare_others(&mut self, notes: &mut Notes) {
+    fn compare_others(&mut self) {
         let mut by_start: BTreeMap<&str, Vec<&Other>> = BTreeMap::new();
         for other in &self.others {
             for start in &other.starts {
                 by_start.entry(start).or_default().push(other);
             }
         }
+        let notes = &mut self.nginx.notes;
         for route in &mut self.routes {
             let Some(does) = &route.does else { continue };
             let path = route.path.start().to_ascii_lowercase();
@@ -324,9 +297,9 @@ impl<'d> Found<'d> {
             for other in above.chain(below.map(|(_, others)| others)).flatten() {
                 self.compared += 1;
                 if self.compared > COMPARISONS_MAX {
-                    self.unprotected = true;
-                    return notes
-                        .unprotected(&other.at, "there are too many: the server is closed");
+                    self.closed.all = true;
+                    let text = "there are too many: the server is closed";
+                    return notes.unprotected(&other.at, text);
                 }
                 if *does != other.does {
                     route.closed = true;
@@ -339,11 +312,23 @@ impl<'d> Found<'d> {
             }
         }
     }
-}
 
-/// Notes for what is inside a location that is not written.
-fn not_written(location: &Directive, writer: &mut Writer<'_>) {
-    table::inside(location, Fate::NotCarried, "its location is not carried", writer.notes);
+    fn write(self) {
+        let own = self.routes.iter().filter(|route| !route.is_automatic);
+        let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
+        // The location `/api` has this path, too, and `/api/` then redirects nothing.
+        let is_own =
+            |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
+        for route in self.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
+            if self.nginx.tree.count("route") < ROUTES_MAX {
+                write(route, self.server, self.closed, self.nginx);
+                continue;
+            }
+            self.nginx.is_full = true;
+            let text = format!("of more than {ROUTES_MAX} routes, its requests would find another");
+            self.nginx.notes.unprotected(&route.at, text);
+        }
+    }
 }
 
 /// Where a location sends its requests, and with which fields.
@@ -391,67 +376,72 @@ fn has_no_route(path: &str) -> bool {
     path.contains(['?', '#', ' ', '{', '}', '*', '\\']) || matches!(last, "." | "..")
 }
 
-fn action(
-    inner: &[Directive],
+/// What a location does. Writes the notes.
+fn action<'d>(
+    inner: &'d [Directive],
     (path, cut): (&mut Path, &mut Option<String>),
-    scope: &Scope<'_>,
-    server: &Server<'_>,
-    writer: &mut Writer<'_>,
+    scope: &Scope<'d>,
+    server: &Server<'d>,
+    nginx: &mut Nginx<'d>,
 ) -> Action {
-    if let Some(answer) = redirects::action(inner, &server.names(scope), path, writer.notes) {
+    if let Some(answer) =
+        redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes)
+    {
         return answer;
     }
     let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
     let Some(pass) = pass else { return Action::NotCarried };
-    let at = &pass.at;
-    let Some((scheme, rest)) = pass.word(0).split_once("://") else {
-        writer.notes.left(at, "the server is not a URL; this is answered with 501");
-        return Action::NotCarried;
+    let (scheme, authority) = match server_of(pass, path) {
+        Ok(parts) => parts,
+        Err(why) => {
+            nginx.notes.left(&pass.at, format!("{why}; this is answered with 501"));
+            return Action::NotCarried;
+        }
     };
-    let split = rest.find('/').unwrap_or(rest.len());
-    let (authority, uri) = rest.split_at(split);
-    let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
-    if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
-        writer.notes.left(at, "the server is not a fixed host and port; this is answered with 501");
-        return Action::NotCarried;
-    }
-    let own = path.text();
-    if !uri.is_empty() && uri != own {
-        let text = format!(
-            "{own} would be replaced by {uri} in each URL, and paths are passed on as they are; \
-             this is answered with 501"
-        );
-        writer.notes.left(at, text);
-        return Action::NotCarried;
-    }
     let (host, forwarded) = sent(scope, authority);
     // Without a line, nginx takes its own URL of the server out of Location.
     let redirect = scope.get("proxy_redirect");
-    let cuts = match redirect.map(|one| one.word(0)) {
-        None | Some("default") => host.as_deref() == Some(authority),
-        Some("off") => false,
-        Some(_) => {
+    let (cuts, becomes) = match redirect.map_or("default", |one| one.word(0)) {
+        "default" => (host.as_deref() == Some(authority), Carried),
+        "off" => (false, Carried),
+        _ => {
             let text = "of Location only the URL of the upstream is taken off, by `default`";
-            redirect.iter().for_each(|one| writer.notes.left(&one.at, text));
-            false
+            (false, Left(text))
         }
     };
-    if let Some(one) = redirect.filter(|one| matches!(one.word(0), "default" | "off")) {
-        writer.notes.carried(&one.at);
+    if let Some(one) = redirect {
+        nginx.notes.became(&one.at, &becomes);
     }
     *cut = cuts.then(|| format!("{scheme}://{authority}"));
     let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
-    let wanted = Wanted { at: at.clone(), scheme, authority, host, forwarded, scope };
-    match writer.upstreams.name(&wanted, writer.tree, writer.notes) {
+    let wanted = Wanted { at: pass.at.clone(), scheme, authority, host, forwarded, scope };
+    match nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes) {
         Some(name) => {
-            writer.notes.carried(at);
+            nginx.notes.carried(&pass.at);
             Action::Upstream(name)
         }
         None => {
-            writer.notes.left(at, "no server of it is carried");
+            nginx.notes.left(&pass.at, "no server of it is carried");
             Action::NotCarried
         }
     }
+}
+
+/// The scheme and the authority of `proxy_pass`, or why it is not carried.
+fn server_of<'d>(pass: &'d Directive, path: &Path) -> Result<(&'d str, &'d str), String> {
+    let (scheme, rest) = pass.word(0).split_once("://").ok_or("the server is not a URL")?;
+    let (authority, uri) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
+    if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
+        return Err("the server is not a fixed host and port".to_owned());
+    }
+    let own = path.text();
+    if !uri.is_empty() && uri != own {
+        return Err(format!(
+            "{own} would be replaced by {uri} in each URL, and paths are passed on as they are"
+        ));
+    }
+    Ok((scheme, authority))
 }
 
 /// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
@@ -481,12 +471,7 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
     (host, added.unwrap_or(others && !has_text))
 }
 
-fn write(
-    route: &Route<'_>,
-    server: &Server<'_>,
-    (closed, default_closed): (bool, bool),
-    writer: &mut Writer<'_>,
-) {
+fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
     let mut section = Section::new("route");
     let (scope, from) = (&route.scope, route.at.to_string());
     route.path.write(&mut section, &from);
@@ -504,37 +489,37 @@ fn write(
         match &route.keys {
             Some(keys) => {
                 keys.write(&mut section, "proxy_cache");
-                let codes = store::compression(scope, writer.tree, writer.notes);
-                if writer.codes && !codes {
-                    section.set_for("compression", false, "gzip is off here");
+                let codes = store::compression(scope, &mut nginx.tree, &mut nginx.notes);
+                if nginx.codes && !codes {
+                    section.set("compression", false, "gzip is off here");
                 }
             }
             None if stores(scope).is_none() => {
-                section.set_for("store", false, "without proxy_cache nothing is stored");
+                section.set("store", false, "without proxy_cache nothing is stored");
             }
-            None => section.set_for("store", false, "see the notes of the import"),
+            None => section.set("store", false, "see the notes of the import"),
         }
-        fields(&mut section, scope, route.keys.is_some(), writer.notes);
+        fields(&mut section, scope, route.keys.is_some(), &mut nginx.notes);
         if let Some(url) = &route.cut {
             let rule = section.below("route.response");
             change(rule, "cut", "Location", Some(url), "proxy_redirect default");
         }
-        writer.limited.push(Limited::new(server, &route.path, scope));
-        writer.bodies.push(limits::body(scope));
+        nginx.limited.push(Limited::new(server, &route.path, scope));
+        nginx.bodies.push(limits::body(scope));
     }
-    if !is_denied && (closed || route.closed || scope.is_unprotected()) && !writer.open {
+    if !is_denied && (closed.all || route.closed || scope.is_unprotected()) && !nginx.open {
         section.close();
     }
     if !server.hosts.is_empty() {
         let mut named = section.clone();
         named.set("hosts", server.hosts.clone(), &server.directive.at);
-        writer.tree.add(named);
+        nginx.tree.add(named);
     }
     if server.default {
-        if default_closed && !writer.open {
+        if closed.default && !nginx.open {
             section.close();
         }
-        writer.tree.add(section);
+        nginx.tree.add(section);
     }
 }
 
@@ -552,7 +537,7 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
             // A value that is not carried replaced the client's, which the upstream would believe.
             let new = fixed(value, &scope.groups);
             if new.is_none() && value.contains('$') {
-                notes.left(&header.at, "there are no variables, so the client's field is removed");
+                notes.left(&header.at, REMOVED);
             }
             let rule = section.below("route.request");
             change(rule, "set", name, new.as_deref(), &header.at.to_string());
@@ -603,74 +588,76 @@ fn is_forwarded(name: &str) -> bool {
 
 /// The notes of `proxy_set_header` and `add_header`, once for each line.
 pub(crate) fn header_notes(all: &[Directive], groups: &[(String, String)], notes: &mut Notes) {
-    for header in all {
-        let at = &header.at;
-        let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
-        match (header.name.as_str(), name.as_str()) {
-            ("proxy_set_header", "host") => match value {
-                "$http_host" | "$proxy_host" => notes.carried(at),
-                "$host" => {
-                    notes.different(at, "the client's Host is sent as it is, with its port");
-                }
-                value if value.contains('$') => {
-                    notes.left(at, "there are no variables; the client's Host is sent");
-                }
-                _ => notes.carried(at),
-            },
-            ("proxy_set_header", "connection" | "upgrade") => {
-                let text = "connections are kept, and websocket is passed on (upgrade.protocols)";
-                notes.nothing(at, text);
-            }
-            ("proxy_set_header", "x-forwarded-for") if value == "$proxy_add_x_forwarded_for" => {
-                notes.different(at, "X-Forwarded-For, -Proto and -Host are sent together");
-            }
-            ("proxy_set_header", "x-forwarded-proto" | "x-forwarded-host")
-                if value.starts_with('$') =>
-            {
-                let text = "sent with X-Forwarded-For, and removed where that is replaced";
-                notes.different(at, text);
-            }
-            ("proxy_set_header", name) if is_own(name, value) => notes.carried(at),
-            ("proxy_set_header" | "add_header", _) if value.contains("$upstream_cache_status") => {
-                notes.different(at, "every response has Cache-Status instead");
-            }
-            ("proxy_set_header" | "add_header", name)
-                if value.contains('$')
-                    && fields::is_free(name)
-                    && !fields::is_about_caching(name)
-                    && fixed(value, groups).is_some() =>
-            {
-                notes.different(at, CAPTURES);
-            }
-            ("proxy_set_header", _) if value.contains('$') => {
-                notes.left(at, "there are no variables, so the client's field is removed");
-            }
-            ("add_header", _) if value.contains('$') => notes.left(at, "there are no variables"),
-            ("proxy_set_header" | "add_header", _) if !fields::is_free(&name) => {
-                notes.left(at, "this field cannot be changed");
-            }
-            ("proxy_set_header", _) => notes.carried(at),
-            ("add_header", name) if fields::is_about_caching(name) => {
-                notes.left(at, "it would change stored responses");
-            }
-            ("add_header", _) if value.is_empty() => {
-                notes.nothing(at, "nginx adds no field without a value");
-            }
-            ("add_header", _) => {
-                notes.different(at, "it is added to responses of upstreams, whatever their status");
-            }
+    for one in all {
+        let (name, value) = (one.word(0).to_ascii_lowercase(), one.word(1));
+        match one.name.as_str() {
+            "proxy_set_header" => notes.became(&one.at, &set_header(&name, value, groups)),
+            "add_header" => notes.became(&one.at, &add_header(&name, value, groups)),
             _ => {}
         }
-        let more = match (header.name.as_str(), header.word(0)) {
-            ("location", "~") => path_of(header.word(1)).map(|(_, found)| found.groups),
+        let more = match (one.name.as_str(), one.word(0)) {
+            ("location", "~") => path_of(one.word(1)).map(|(_, found)| found.groups),
             ("server", _) => {
-                let names = header.inner().iter().filter(|one| one.name == "server_name");
-                let words = names.flat_map(|one| &one.words);
-                words.filter_map(|word| host_of(word.strip_prefix('~')?)).next().map(|h| h.groups)
+                let names = named(one.inner(), "server_name").flat_map(|one| &one.words);
+                names.filter_map(|word| host_of(word.strip_prefix('~')?)).next().map(|h| h.groups)
             }
             _ => None,
         };
         let groups = [groups, &more.unwrap_or_default()].concat();
-        header_notes(header.inner(), &groups, notes);
+        header_notes(one.inner(), &groups, notes);
     }
 }
+
+/// What becomes of `proxy_set_header NAME VALUE`. The name is in lower case.
+fn set_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
+    match name {
+        "host" => match value {
+            "$http_host" | "$proxy_host" => Carried,
+            "$host" => Different("the client's Host is sent as it is, with its port"),
+            _ if value.contains('$') => Left("there are no variables; the client's Host is sent"),
+            _ => Carried,
+        },
+        "connection" | "upgrade" => {
+            Nothing("connections are kept, and websocket is passed on (upgrade.protocols)")
+        }
+        "x-forwarded-for" if value == "$proxy_add_x_forwarded_for" => {
+            Different("X-Forwarded-For, -Proto and -Host are sent together")
+        }
+        "x-forwarded-proto" | "x-forwarded-host" if value.starts_with('$') => {
+            Different("sent with X-Forwarded-For, and removed where that is replaced")
+        }
+        _ if is_own(name, value) => Carried,
+        _ => match variable(name, value, groups) {
+            Some(becomes) => becomes,
+            None if value.contains('$') => Left(REMOVED),
+            None if !fields::is_free(name) => Left("this field cannot be changed"),
+            None => Carried,
+        },
+    }
+}
+
+/// What becomes of `add_header NAME VALUE`.
+fn add_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
+    match variable(name, value, groups) {
+        Some(becomes) => becomes,
+        None if value.contains('$') => Left("there are no variables"),
+        None if !fields::is_free(name) => Left("this field cannot be changed"),
+        None if fields::is_about_caching(name) => Left("it would change stored responses"),
+        None if value.is_empty() => Nothing("nginx adds no field without a value"),
+        None => Different("it is added to responses of upstreams, whatever their status"),
+    }
+}
+
+/// What becomes of a value with variables, if these are captures or what Cache-Status says.
+fn variable(name: &str, value: &str, groups: &[(String, String)]) -> Option<Becomes> {
+    if value.contains("$upstream_cache_status") {
+        return Some(Different("every response has Cache-Status instead"));
+    }
+    let is_carried = value.contains('$')
+        && fields::is_free(name)
+        && !fields::is_about_caching(name)
+        && fixed(value, groups).is_some();
+    is_carried.then_some(Different(CAPTURES))
+}
+
+const REMOVED: &str = "there are no variables, so the client's field is removed";

@@ -10,6 +10,8 @@ use std::rc::Rc;
 use super::blocks::Directive;
 use super::table::{self, CLIENTS};
 use crate::note::Notes;
+use crate::table::Becomes::{Carried, Unprotected};
+use crate::table::is_one;
 
 /// Directives of which a level can have several.
 const LISTS: &str = "proxy_set_header add_header proxy_hide_header ssl_certificate \
@@ -54,7 +56,7 @@ impl<'d> Scope<'d> {
                 continue;
             }
             scope.unprotected |= table::setting(directive, notes);
-            if LISTS.split(' ').any(|list| list == directive.name) {
+            if is_one(LISTS, &directive.name) {
                 lists.entry(&directive.name).or_default().push(directive);
             } else if directive.block.is_none() {
                 scope.values.insert(&directive.name, directive);
@@ -108,11 +110,7 @@ fn access(rules: &[&Directive], notes: &mut Notes) -> Access {
         true if denies_all => Access::Denied,
         true => Access::Unknown,
     };
-    for rule in live {
-        match found {
-            Access::Open | Access::Denied => notes.carried(&rule.at),
-            Access::Unknown => notes.unprotected(&rule.at, CLIENTS),
-        }
-    }
+    let becomes = if found == Access::Unknown { Unprotected(CLIENTS) } else { Carried };
+    live.iter().for_each(|rule| notes.became(&rule.at, &becomes));
     found
 }

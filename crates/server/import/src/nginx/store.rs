@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::blocks::Directive;
+use super::blocks::{Directive, named};
 use super::scope::Scope;
 use super::table::{size, time};
 use super::variables::{names, only, variables};
 use crate::limits::PATTERNS_MAX;
-use crate::note::Notes;
+use crate::note::{Fate, Notes};
 use crate::pattern::cookies;
-use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add};
+use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add, all_statuses};
+use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
+use crate::table::is_one;
 use crate::tree::{Section, Tree, Value};
 
 /// Names of cookies that a `map` asks for, by its variable without `$`.
@@ -65,7 +67,7 @@ impl Uses {
 pub(crate) fn switches(all: &[Directive]) -> (Maps, BTreeSet<String>) {
     let mut uses = Uses::default();
     uses.read(all);
-    let maps = all.iter().filter(|one| one.name == "map").filter_map(map);
+    let maps = named(all, "map").filter_map(map);
     let maps = maps.filter(|(name, _)| uses.set.get(name) == Some(&1)).collect();
     let of_store = uses.by_set.iter().filter(|name| uses.of_store.contains(*name));
     (maps, of_store.filter(|name| !uses.others.contains(*name)).cloned().collect())
@@ -117,8 +119,8 @@ pub(crate) fn about<'s>(scope: &'s Scope<'_>) -> impl Iterator<Item = &'s Direct
 pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<Keys> {
     let Some(cache) = cache(scope) else {
         if scope.get("proxy_cache").is_some() && scope.is("proxy_buffering", "off") {
-            let all = about(scope);
-            all.for_each(|one| notes.nothing(&one.at, "what is not buffered is not stored"));
+            let becomes = Nothing("what is not buffered is not stored");
+            about(scope).for_each(|one| notes.became(&one.at, &becomes));
         }
         return None;
     };
@@ -143,14 +145,9 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
         notes.left(&hidden.at, text);
     }
     if let Some(key) = scope.get("proxy_cache_key") {
-        match of_key(key, &mut keys) {
-            Ok("") => notes.carried(&key.at),
-            Ok(text) => notes.different(&key.at, text),
-            Err(why) => {
-                known = false;
-                notes.left(&key.at, format!("{why}, so nothing is stored"));
-            }
-        }
+        let becomes = of_key(key, &mut keys);
+        known &= !matches!(becomes, Text(..));
+        notes.became(&key.at, &becomes);
     }
     let lists = ["proxy_cache_bypass", "proxy_no_cache"].map(|name| scope.all(name));
     for one in lists.iter().copied().flatten() {
@@ -161,7 +158,7 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
                 None => maps.get(&name).cloned(),
             }
         };
-        match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
+        let becomes = match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
             Some(names) => {
                 // With one name more than fit, nothing is stored.
                 for name in names.concat() {
@@ -170,32 +167,31 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
                     }
                 }
                 match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
-                    true => notes.carried(&one.at),
-                    false => {
-                        notes.different(&one.at, "such a request does not use the store at all")
-                    }
+                    true => Carried,
+                    false => Different("such a request does not use the store at all"),
                 }
             }
             None => {
                 known = false;
-                notes.left(&one.at, "only cookies bypass the store, so nothing is stored there");
+                Left("only cookies bypass the store, so nothing is stored there")
             }
-        }
+        };
+        notes.became(&one.at, &becomes);
     }
     lifetimes(scope, ignores("cache-control") && ignores("expires"), &mut keys, notes);
     if let Some(ignored) = ignored {
-        let names = ["set-cookie", "cache-control", "expires", "x-accel-expires"];
-        let is_known = |word: &String| names.iter().any(|name| word.eq_ignore_ascii_case(name));
+        let names = "set-cookie cache-control expires x-accel-expires";
+        let is_known = |word: &String| is_one(names, &word.to_ascii_lowercase());
         let pair = ignores("cache-control") == ignores("expires");
-        match (ignored.words.iter().all(is_known) && pair, ignores("expires")) {
-            (false, _) => notes.left(
-                &ignored.at,
-                "Set-Cookie is ignored, and Cache-Control with Expires, where \
-                 proxy_cache_valid has another lifetime; other fields are respected",
+        let becomes = match (ignored.words.iter().all(is_known) && pair, ignores("expires")) {
+            (false, _) => Left(
+                "Set-Cookie is ignored, and Cache-Control with Expires, where proxy_cache_valid \
+                 has another lifetime; other fields are respected",
             ),
-            (true, true) => notes.different(&ignored.at, "no-store and private are respected"),
-            (true, false) => notes.carried(&ignored.at),
-        }
+            (true, true) => Different("no-store and private are respected"),
+            (true, false) => Carried,
+        };
+        notes.became(&ignored.at, &becomes);
     }
     if !keys.fits() {
         notes.left(&cache.at, "its key has more, or other names, than ours can; nothing is stored");
@@ -203,8 +199,9 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
     (known && keys.fits()).then_some(keys)
 }
 
-/// Reads a key. Returns how ours differs, or why it is not carried.
-fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
+/// Reads a key.
+fn of_key(key: &Directive, keys: &mut Keys) -> Becomes {
+    let left = |why: &str| Text(Fate::NotCarried, format!("{why}, so nothing is stored"));
     let (mut has_path, mut has_query) = (false, false);
     for written in key.words.iter().flat_map(|word| names(word)) {
         let name = &*written.to_ascii_lowercase();
@@ -219,29 +216,31 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
             (_, Some(("arg", name))) => add(&mut keys.keep, &written[written.len() - name.len()..]),
             (_, Some(("cookie", name))) => add(&mut keys.cookies, name),
             (_, Some(("http", "cookie" | "authorization" | "range" | "te" | "connection"))) => {
-                return Err(format!("${name} cannot be in our key"));
+                return left(&format!("${name} cannot be in our key"));
             }
             (_, Some(("http", name))) if !name.starts_with("if_") => {
                 add(&mut keys.fields, field(name));
             }
             _ => {
                 let text = "is in none of our keys (a class of devices is `device = true`)";
-                return Err(format!("${name} {text}"));
+                return left(&format!("${name} {text}"));
             }
         }
     }
     if !has_path {
-        return Err("each of our keys has the path".to_owned());
+        return left("each of our keys has the path");
     }
     if has_query {
         keys.keep.clear();
-        return Ok("");
+        return Carried;
     }
     if keys.keep.is_empty() {
         keys.query = Some("none");
     }
-    Ok("upstreams get the query of the key, without the other parameters; the names of parameters \
-        have a case")
+    Different(
+        "upstreams get the query of the key, without the other parameters; the names of \
+         parameters have a case",
+    )
 }
 
 /// For how long a stale response may be used.
@@ -265,7 +264,7 @@ fn lifetimes(scope: &Scope<'_>, overrule: bool, keys: &mut Keys, notes: &mut Not
         };
         let named: Vec<String> = match statuses {
             [] => ["200", "301", "302"].map(str::to_owned).to_vec(),
-            [any] if any == "any" => ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec(),
+            [any] if any == "any" => all_statuses(),
             all => all.to_vec(),
         };
         let can = |status: &String| {
@@ -276,21 +275,19 @@ fn lifetimes(scope: &Scope<'_>, overrule: bool, keys: &mut Keys, notes: &mut Not
             status.len() == 3 && number.is_ok_and(has_lifetime)
         };
         let status: Vec<String> = named.iter().filter(|status| can(status)).cloned().collect();
-        match (status.len() == named.len(), ttl.is_zero()) {
-            (false, _) => {
-                notes.left(&valid.at, "a part, a 304 and what answers one client have no lifetime")
-            }
-            (true, true) => notes.different(&valid.at, "it is stored, and validated at each use"),
-            (true, false) => notes.carried(&valid.at),
-        }
+        let becomes = match (status.len() == named.len(), ttl.is_zero()) {
+            (false, _) => Left("a part, a 304 and what answers one client have no lifetime"),
+            (true, true) => Different("it is stored, and validated at each use"),
+            (true, false) => Carried,
+        };
+        notes.became(&valid.at, &becomes);
         if !status.is_empty() {
             keys.lifetimes.push(Lifetime { status, ttl: Some(ttl), overrule, ..usual.clone() });
         }
     }
     // What has no lifetime is not stored there, and validated at each use here.
-    let all = ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec();
-    let none = Lifetime { status: all, ttl: Some(Duration::ZERO), ..Lifetime::default() };
-    keys.lifetimes.push(none);
+    let (status, ttl) = (all_statuses(), Some(Duration::ZERO));
+    keys.lifetimes.push(Lifetime { status, ttl, ..Lifetime::default() });
 }
 
 /// Whether some directive turns coding on.
@@ -302,7 +299,9 @@ pub(crate) fn codes(all: &[Directive]) -> bool {
 /// `[compression]` from the settings of a location. Returns whether its responses are coded.
 pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes) -> bool {
     let mut any = false;
-    for (coding, switch) in [("br", "brotli"), ("gzip", "gzip")] {
+    for (coding, switch, level, usual) in
+        [("br", "brotli", "br_level", 6), ("gzip", "gzip", "gzip_level", 1)]
+    {
         let Some(on) = scope.get(switch).filter(|on| on.word(0) == "on") else { continue };
         any = true;
         notes.different(
@@ -317,9 +316,7 @@ pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes)
         };
         add(&mut codings, coding);
         section.set("codings", codings, &on.at);
-        let level = if coding == "br" { "br_level" } else { "gzip_level" };
         let of = |name: &str| scope.get(&format!("{switch}_{name}"));
-        let usual = if coding == "br" { 6 } else { 1 };
         let numbers = [("comp_level", level, usual, 11), ("min_length", "bytes_min", 20, 1 << 30)];
         for (name, key, usual, max) in numbers {
             let one = of(name);

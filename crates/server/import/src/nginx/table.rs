@@ -6,26 +6,13 @@
 use std::time::Duration;
 
 use super::blocks::Directive;
-use super::store;
+use super::{Nginx, store};
 use crate::note::{Fate, Notes};
+use crate::table::Becomes::{self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
+use crate::table::find;
 
-/// What becomes of a directive.
-enum Becomes {
-    /// A value that another file reads, without a difference.
-    Value,
-    /// The same, with its note written there.
-    Elsewhere,
-    /// A value that another file reads, with this difference.
-    Different(&'static str),
-    /// Nothing, for this reason.
-    Nothing(&'static str),
-    /// It is not carried, for this reason.
-    Left(&'static str),
-    /// The same, and it kept requests out.
-    Unprotected(&'static str),
-}
-
-use Becomes::{Different, Elsewhere, Left, Nothing, Unprotected, Value};
+/// A function of the table, for directives that are not inside a location.
+type Carry = fn(&mut Nginx<'_>, &Directive) -> Becomes;
 
 const SYSTEM: &str = "the process has no such setting";
 const STREAMS: &str = "bodies are passed on as they come, within bounds";
@@ -36,12 +23,11 @@ const VARIABLES: &str = "there are no variables";
 const CIPHERS: &str = "the cipher suites are those of TLS 1.2 and 1.3 that are considered safe";
 
 /// Names, with spaces between them.
-const TABLE: &[(&str, Becomes)] = &[
+const TABLE: &[(&str, Becomes<Carry>)] = &[
+    // Another file reads these.
     (
         "server location upstream http listen server_name return rewrite proxy_pass grpc_pass \
-         proxy_set_header add_header if access_log log_format proxy_cache_path resolver \
-         keepalive_timeout client_header_timeout client_body_timeout send_timeout \
-         large_client_header_buffers user worker_processes ssl_verify_client real_ip_header \
+         proxy_set_header add_header if ssl_verify_client \
          proxy_cache_key proxy_cache_valid proxy_ignore_headers proxy_cache_bypass proxy_no_cache \
          allow deny gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types \
          brotli_min_length brotli_comp_level \
@@ -49,13 +35,26 @@ const TABLE: &[(&str, Becomes)] = &[
          limit_rate_after client_max_body_size proxy_redirect",
         Elsewhere,
     ),
+    // Another file reads these, too, and carries any value.
     (
         "proxy_cache proxy_hide_header proxy_connect_timeout proxy_read_timeout \
          proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name ssl_certificate \
          ssl_certificate_key ssl_client_certificate set_real_ip_from proxy_next_upstream_tries \
          http2 proxy_buffering",
-        Value,
+        Carried,
     ),
+    ("user", By(super::user)),
+    ("worker_processes", By(super::workers)),
+    ("keepalive_timeout", By(|nginx, one| nginx.limit("idle_keep_alive", one))),
+    ("client_header_timeout", By(|nginx, one| nginx.limit("head_timeout", one))),
+    ("client_body_timeout", By(|nginx, one| nginx.limit("body_timeout", one))),
+    ("send_timeout", By(|nginx, one| nginx.limit("send_timeout", one))),
+    ("large_client_header_buffers", By(super::head_size)),
+    ("resolver", By(super::resolver)),
+    ("proxy_cache_path", By(super::cache_path)),
+    ("log_format", By(super::log_format)),
+    ("access_log", By(super::access_log)),
+    ("real_ip_header", By(super::real_ip_header)),
     ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
     ("proxy_next_upstream", Different("a request that may be repeated goes to one other server")),
     ("proxy_send_timeout", Different("the time between two pieces is one for both directions")),
@@ -162,16 +161,25 @@ const HARMLESS: &str = "\
     output_buffers sendfile_ tcp_ worker_ thread_pool timer_resolution env lingering_ send_lowat \
     msie_ postpone_output recursive_error_pages request_pool_size connection_pool_size";
 
-fn becomes(directive: &Directive) -> &'static Becomes {
-    let known = TABLE.iter().find(|(names, _)| names.split(' ').any(|name| name == directive.name));
-    match known.map(|(_, becomes)| becomes) {
+fn becomes(directive: &Directive) -> &'static Becomes<Carry> {
+    match find(TABLE, &directive.name) {
         // The defaults of these say that all is as usual.
-        Some(_) if is_usual(directive) => &Value,
+        Some(_) if is_usual(directive) => &Carried,
         Some(becomes) => becomes,
         None if HARMLESS.split(' ').any(|start| directive.name.starts_with(start)) => {
             &Left("there is no such setting")
         }
         None => &Unprotected("this directive is not known here"),
+    }
+}
+
+/// Calls the functions of the table for the directives of a level.
+pub(crate) fn global(nginx: &mut Nginx<'_>, all: &[Directive]) {
+    for directive in all {
+        if let By(carry) = becomes(directive) {
+            let becomes = carry(nginx, directive);
+            nginx.notes.became(&directive.at, &becomes);
+        }
     }
 }
 
@@ -187,21 +195,14 @@ pub(crate) fn restricts(directive: &Directive) -> bool {
 /// Writes the note of a setting, and of what is inside a block that is one. Returns whether it kept
 /// requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
-    let at = &directive.at;
     let becomes = becomes(directive);
-    match becomes {
-        _ if directive.name == "map" && store::map(directive).is_some() => {
-            notes.carried(at);
-            inside(directive, Fate::Carried, "", notes);
-            return false;
-        }
-        Elsewhere => return false,
-        Value => notes.carried(at),
-        Different(why) => notes.different(at, *why),
-        Nothing(why) => notes.nothing(at, *why),
-        Left(why) => notes.left(at, *why),
-        Unprotected(why) => notes.unprotected(at, *why),
+    if directive.name == "map" && store::map(directive).is_some() {
+        notes.carried(&directive.at);
+        inside(directive, Fate::Carried, "", notes);
+        return false;
     }
+    let Some((fate, why)) = becomes.parts() else { return false };
+    notes.add(&directive.at, fate, why);
     let fate = if matches!(becomes, Nothing(_)) { Fate::Nothing } else { Fate::NotCarried };
     inside(directive, fate, "it is inside a block that is not carried", notes);
     matches!(becomes, Unprotected(_))
@@ -215,51 +216,38 @@ pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut N
     }
 }
 
-/// Whether a directive asks for what is done anyway.
+/// The words of directives that ask for what is done anyway.
+const USUAL: &[(&str, &str)] = &[
+    ("gzip gunzip brotli expires auth_basic autoindex ssl_stapling proxy_intercept_errors", "off"),
+    ("proxy_ignore_client_abort underscores_in_headers", "off"),
+    ("merge_slashes proxy_pass_request_body ignore_invalid_headers", "on"),
+    ("proxy_pass_request_headers", "on"),
+    ("satisfy", "all"),
+];
+
 fn is_usual(directive: &Directive) -> bool {
-    matches!(
-        (directive.name.as_str(), directive.word(0)),
-        ("gzip" | "gunzip" | "brotli" | "expires" | "auth_basic" | "autoindex", "off")
-            | ("ssl_stapling" | "proxy_intercept_errors" | "proxy_ignore_client_abort", "off")
-            | ("merge_slashes" | "proxy_pass_request_body", "on")
-            | ("satisfy", "all")
-            | ("underscores_in_headers", "off")
-            | ("ignore_invalid_headers", "on")
-            | ("proxy_pass_request_headers", "on")
-    )
+    find(USUAL, &directive.name).is_some_and(|word| *word == directive.word(0))
 }
 
-/// A time: `60`, `60s`, `1m 30s`, `500ms`.
+/// A time: `60`, `60s`, `1m 30s`, `500ms`. Longer than a year, it is no time-out.
 pub(crate) fn time(text: &str) -> Option<Duration> {
-    let mut total = Duration::ZERO;
-    for part in text.split_whitespace() {
-        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        let number: u64 = part[..end].parse().ok()?;
-        let unit_ms = match &part[end..] {
-            "ms" => 1,
-            "" | "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return None,
-        };
-        let part = Duration::from_millis(number.checked_mul(unit_ms)?);
-        total = total.checked_add(part)?;
-    }
-    // A year: what is longer is no time-out.
-    (total <= Duration::from_secs(366 * 86_400)).then_some(total)
+    let (minute, hour, day) = (60_000, 3_600_000, 86_400_000);
+    let units = [("ms", 1), ("", 1000), ("s", 1000), ("m", minute), ("h", hour), ("d", day)];
+    let mut parts = text.split_whitespace().map(|part| amount(part, &units));
+    let total_ms = parts.try_fold(0_u64, |total, part| total.checked_add(part?))?;
+    Some(Duration::from_millis(total_ms)).filter(|time| *time <= Duration::from_secs(366 * 86_400))
 }
 
 /// A size: `8k`, `10m`, `1g`, or bytes.
 pub(crate) fn size(text: &str) -> Option<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..end].parse().ok()?;
-    let shift = match text[end..].to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift).filter(|bytes| *bytes < 1 << 50)
+    let units = [("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30)];
+    amount(&text.to_ascii_lowercase(), &units).filter(|bytes| *bytes < 1 << 50)
+}
+
+/// A number with one of these units.
+fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
 }

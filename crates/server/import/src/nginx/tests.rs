@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tests::{fate, has, lacks, why};
-use crate::{Fate, Imported, Source};
+use crate::{Fate, Imported, Options, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
     crate::tests::imported(Source::Nginx, "nginx.conf", text, open)

@@ -5,17 +5,18 @@
 
 use std::collections::HashMap;
 
-use super::blocks::Directive;
+use super::blocks::{Directive, named};
 use super::scope::Scope;
 use super::table::time;
-use crate::note::{Notes, Place};
+use crate::note::{Fate, Notes, Place};
+use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
 use crate::tree::{Section, Tree, Value, timeout};
 
 /// The upstreams that were written, each with what identifies it.
 #[derive(Debug, Default)]
-pub(crate) struct Upstreams {
+pub(crate) struct Upstreams<'d> {
     /// Blocks by name.
-    blocks: HashMap<String, Directive>,
+    blocks: HashMap<&'d str, &'d Directive>,
     /// Names, by what identifies the upstream.
     written: HashMap<String, String>,
     /// All names, with the number that was tried last to tell those of an authority apart.
@@ -35,9 +36,14 @@ pub(crate) struct Wanted<'s> {
     pub(crate) scope: &'s Scope<'s>,
 }
 
-impl Upstreams {
-    pub(crate) fn block(&mut self, directive: &Directive) {
-        self.blocks.entry(directive.word(0).to_owned()).or_insert_with(|| directive.clone());
+impl<'d> Upstreams<'d> {
+    /// With the blocks of `http`. The first of a name is used.
+    pub(crate) fn of(http: &'d [Directive]) -> Upstreams<'d> {
+        let mut upstreams = Upstreams::default();
+        for block in named(http, "upstream") {
+            upstreams.blocks.entry(block.word(0)).or_insert(block);
+        }
+        upstreams
     }
 
     /// The name of an upstream that does what is wanted; written if there is none. `None`: its
@@ -51,21 +57,17 @@ impl Upstreams {
         let name = wanted.authority.clone();
         let mut section = Section::new("upstream");
         section.set("name", name.clone(), &wanted.at);
-        if let Some(host) = &wanted.host {
-            section.set("host", host.clone(), &wanted.at);
-        }
-        if wanted.forwarded {
-            section.set_for("forwarded", "x_forwarded", "proxy_set_header");
-        }
-        if wanted.scheme.starts_with("grpc") {
-            let word = if wanted.scheme == "grpcs" { "h2" } else { "h2c" };
-            section.set("protocol", word, &wanted.at);
-        }
-        let scheme = match wanted.scheme.as_str() {
-            "https" | "grpcs" => "https",
-            _ => "http",
+        section.set_some("host", wanted.host.clone(), &wanted.at);
+        let forwarded = wanted.forwarded.then_some("x_forwarded");
+        section.set_some("forwarded", forwarded, "proxy_set_header");
+        let (scheme, protocol) = match wanted.scheme.as_str() {
+            "https" => ("https", None),
+            "grpcs" => ("https", Some("h2")),
+            "grpc" => ("http", Some("h2c")),
+            _ => ("http", None),
         };
-        match self.blocks.get(&wanted.authority) {
+        section.set_some("protocol", protocol, &wanted.at);
+        match self.blocks.get(wanted.authority.as_str()) {
             Some(block) => servers(&mut section, block, scheme, notes),
             None => {
                 let url = format!("{scheme}://{}", wanted.authority);
@@ -101,50 +103,49 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
     let mut urls: Vec<String> = Vec::new();
     for directive in block.inner() {
         let at = &directive.at;
-        match (directive.name.as_str(), directive.word(0)) {
+        let becomes = match (directive.name.as_str(), directive.word(0)) {
             ("server", address) => {
                 // The port of a server in a block is 80, for any scheme.
                 let bare = address.rsplit(']').next().is_some_and(|end| !end.contains(':'));
                 let port = if bare { ":80" } else { "" };
                 let url = format!("{scheme}://{address}{port}");
                 if address.starts_with("unix:") || address.contains('$') {
-                    notes.left(at, "a server has a host and a port");
+                    Left("a server has a host and a port")
                 } else if urls.contains(&url) {
-                    notes.left(at, "another line has the same server already");
+                    Left("another line has the same server already")
                 } else {
                     urls.push(url.clone());
-                    server(section, directive, url, notes);
+                    server(section, directive, url)
                 }
             }
             ("least_conn", _) => {
                 section.set("balance", "least_outstanding", at);
-                notes.carried(at);
+                Carried
             }
             ("hash", "$request_uri" | "$scheme$proxy_host$request_uri" | "$uri") => {
                 section.set("balance", "hash", at);
-                notes.carried(at);
+                Carried
             }
-            ("hash" | "ip_hash" | "random" | "least_time", _) => {
-                let text = "requests are balanced in turn; other methods are by URL and by \
-                            requests in flight";
-                notes.left(at, text);
-            }
+            ("hash" | "ip_hash" | "random" | "least_time", _) => Left(
+                "requests are balanced in turn; other methods are by URL and by requests in flight",
+            ),
             ("keepalive" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time", _) => {
-                notes.nothing(at, "idle connections are kept (limits.upstream_idle)");
+                Nothing("idle connections are kept (limits.upstream_idle)")
             }
-            ("zone", _) => notes.nothing(at, "all cores share the state of servers"),
-            _ => notes.left(at, "this directive is not known here"),
-        }
+            ("zone", _) => Nothing("all cores share the state of servers"),
+            _ => Left("this directive is not known here"),
+        };
+        notes.became(at, &becomes);
     }
     notes.carried(&block.at);
 }
 
-fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut Notes) {
+fn server(section: &mut Section, directive: &Directive, url: String) -> Becomes {
     let at = &directive.at;
     if directive.words.iter().any(|word| word == "down") {
-        return notes.nothing(at, "a server that is down is left out");
+        return Nothing("a server that is down is left out");
     }
-    let mut unknown = Vec::new();
+    let mut unknown: Vec<&str> = Vec::new();
     let mut ejection: [Option<Value>; 2] = [None, None];
     let server = section.below("upstream.server");
     server.set("url", url, at);
@@ -165,9 +166,9 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
             }
             ("fail_timeout", _) => match timeout(time(value)) {
                 Some(time) => ejection[1] = Some(time),
-                None => unknown.push(word.clone()),
+                None => unknown.push(word),
             },
-            _ => unknown.push(word.clone()),
+            _ => unknown.push(word),
         }
     }
     let mut differs = false;
@@ -179,29 +180,24 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
             Some(other) => differs |= *other != value,
         }
     }
-    if !unknown.is_empty() {
-        notes.left(at, format!("without {}", unknown.join(", ")));
-    } else if differs {
-        notes.different(at, "one number of failures is for all servers of the upstream");
-    } else {
-        notes.carried(at);
+    match unknown.is_empty() {
+        false => Text(Fate::NotCarried, format!("without {}", unknown.join(", "))),
+        true if differs => Different("one number of failures is for all servers of the upstream"),
+        true => Carried,
     }
 }
 
 /// Time-outs, retries and TLS.
 fn settings(section: &mut Section, scope: &Scope<'_>, scheme: &str) {
-    let time_of = |name: &str| {
-        let directive = scope.get(name)?;
-        Some((timeout(time(directive.word(0)))?, directive.at.clone()))
-    };
-    for (name, keys) in [
-        ("proxy_connect_timeout", &["connect"][..]),
-        ("proxy_read_timeout", &["first_byte", "idle"]),
+    for (name, key) in [
+        ("proxy_connect_timeout", "connect"),
+        ("proxy_read_timeout", "first_byte"),
+        ("proxy_read_timeout", "idle"),
     ] {
-        if let Some((time, at)) = time_of(name) {
-            for key in keys {
-                section.below("upstream.timeouts").set(key, time.clone(), &at);
-            }
+        if let Some(one) = scope.get(name)
+            && let Some(time) = timeout(time(one.word(0)))
+        {
+            section.below("upstream.timeouts").set(key, time, &one.at);
         }
     }
     let tries = scope.get("proxy_next_upstream_tries");
@@ -214,7 +210,7 @@ fn settings(section: &mut Section, scope: &Scope<'_>, scheme: &str) {
     if scheme == "https" {
         let tls = section.below("upstream.tls");
         if !scope.is("proxy_ssl_verify", "on") {
-            tls.set_for("verify", false, "nginx's default: proxy_ssl_verify off");
+            tls.set("verify", false, "nginx's default: proxy_ssl_verify off");
         } else if let Some(ca) = scope.get("proxy_ssl_trusted_certificate") {
             tls.set("ca", ca.word(0), &ca.at);
         }

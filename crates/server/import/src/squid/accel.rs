@@ -1,16 +1,17 @@
 //! Ports with `accel`: origin servers and the rules that lead to them, as upstreams and routes.
 
 use super::Squid;
-use super::access::{Rule, is_everyone};
-use super::acl::{Set, both_domains};
+use super::access::Rule;
+use super::acl::{Hosts, Set, both_domains};
 use super::lines::Line;
 use super::peers;
 use super::purge::is_about_purge;
 use crate::note::Notes;
-use crate::tree::{self, Section, Value};
+use crate::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Unprotected};
+use crate::tree::{self, Section, Value, authority};
 
 /// An origin server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Peer {
     line: Line,
     name: String,
@@ -20,17 +21,10 @@ pub(crate) struct Peer {
     outstanding_max: Option<u64>,
     failures: Option<u64>,
     host: Option<String>,
-    verify: bool,
+    is_not_verified: bool,
     rules: Vec<Rule>,
     /// Options that are not carried.
     unknown: Vec<String>,
-}
-
-/// Hosts: with all their subdomains, and alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Hosts {
-    below: Vec<String>,
-    alone: Vec<String>,
 }
 
 /// What `http_access` lets in at these ports.
@@ -43,30 +37,17 @@ struct Front {
 }
 
 /// `cache_peer HOST TYPE PORT ICP-PORT OPTIONS`
-pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn peer(squid: &mut Squid, line: &Line) -> Becomes {
     if !line.rest(4).iter().any(|word| word == "originserver") {
         return peers::cache(squid, line);
     }
     let (host, port) = (line.word(0), line.word(2).parse::<u16>());
     let Some(port) = port.ok().filter(|port| *port > 0 && !host.is_empty()) else {
-        return squid.notes.left(&line.at, "its port is not a number");
+        return Left("its port is not a number");
     };
-    let mut peer = Peer {
-        line: line.clone(),
-        name: host.to_owned(),
-        url: String::new(),
-        round_robin: false,
-        weight: None,
-        outstanding_max: None,
-        failures: None,
-        host: None,
-        verify: true,
-        rules: Vec::new(),
-        unknown: Vec::new(),
-    };
-    let mut secure = false;
-    for word in line.rest(4) {
-        let (option, value) = word.split_once('=').unwrap_or((word, ""));
+    let mut peer = Peer { line: line.clone(), name: host.to_owned(), ..Peer::default() };
+    let mut scheme = "http";
+    for (option, value) in line.options(4) {
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
         match option {
             "originserver" | "no-query" | "no-digest" | "no-netdb-exchange" | "default"
@@ -77,42 +58,35 @@ pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
             "max-conn" => peer.outstanding_max = number.filter(|number| *number <= 1_000_000),
             "connect-fail-limit" => peer.failures = number.filter(|number| *number <= 1_000_000),
             "forceddomain" => peer.host = Some(value.to_owned()),
-            "tls" | "ssl" => secure = true,
-            "sslflags" | "tls-flags" if value == "DONT_VERIFY_PEER" => peer.verify = false,
+            "tls" | "ssl" => scheme = "https",
+            "sslflags" | "tls-flags" if value == "DONT_VERIFY_PEER" => peer.is_not_verified = true,
             _ => peer.unknown.push(option.to_owned()),
         }
     }
-    let host = authority(host);
-    peer.url = format!("{}://{host}:{port}", if secure { "https" } else { "http" });
+    peer.url = format!("{scheme}://{}:{port}", authority(host));
     squid.peers.push(peer);
-}
-
-/// A host in a URL: an address of IPv6 has brackets.
-pub(crate) fn authority(host: &str) -> String {
-    match host.contains(':') && !host.starts_with('[') {
-        true => format!("[{host}]"),
-        false => host.to_owned(),
-    }
+    Elsewhere
 }
 
 /// `cache_peer_access NAME allow|deny LISTS`
-pub(crate) fn peer_access(squid: &mut Squid<'_>, line: &Line) {
-    if peers::access(squid, line) {
-        return;
+pub(crate) fn peer_access(squid: &mut Squid, line: &Line) -> Becomes {
+    if let Some(becomes) = peers::access(squid, line) {
+        return becomes;
     }
     let rule = squid.rule(line, 1);
     // The names of servers have no case.
     let peer = squid.peers.iter_mut().find(|peer| peer.name.eq_ignore_ascii_case(line.word(0)));
     let (Some(rule), Some(peer)) = (rule, peer) else {
-        return squid.notes.left(&line.at, "there is no such origin server here");
+        return Left("there is no such origin server here");
     };
     peer.rules.push(rule);
+    Elsewhere
 }
 
-impl Squid<'_> {
+impl Squid {
     /// Upstreams and routes.
     pub(crate) fn accelerate(&mut self) {
-        let mut front = front(&self.rules, self.notes);
+        let mut front = front(&self.rules, &mut self.notes);
         let peers = std::mem::take(&mut self.peers);
         let host = self.ports.iter().find_map(|port| port.host.clone());
         let mut routes = Vec::new();
@@ -130,14 +104,9 @@ impl Squid<'_> {
         }
         if groups.is_empty() {
             let text = "it has no origin server that is imported, so this port is not written";
-            let (left, kept) =
-                std::mem::take(&mut self.ports).into_iter().partition(|port| port.accel);
-            self.ports = kept;
-            let left: Vec<super::Port> = left;
-            for port in left {
-                self.notes.left(&port.line.at, text);
-            }
-            return;
+            let left = self.ports.iter().filter(|port| port.accel);
+            left.for_each(|port| self.notes.left(&port.line.at, text));
+            return self.ports.retain(|port| !port.accel);
         }
         let denied = front.denied.texts();
         if !denied.is_empty() {
@@ -147,7 +116,7 @@ impl Squid<'_> {
             routes.push(refusal(None, "http_access allows no other host"));
         }
         let routes = self.stored.apply(routes);
-        let closed = front.unprotected && !self.options.open;
+        let closed = front.unprotected && !self.open;
         for mut route in routes {
             if closed {
                 route.close();
@@ -160,14 +129,12 @@ impl Squid<'_> {
         let first = group[0];
         let mut section = Section::new("upstream");
         section.set("name", first.name.clone(), &first.line.at);
-        if let Some(host) = first.host.as_deref().or(host) {
-            section.set("host", host, &first.line.at);
-        }
+        section.set_some("host", first.host.as_deref().or(host), &first.line.at);
         let word = match self.forwarded_for.as_ref().map_or("add", |(word, _)| word) {
             "add" | "replace" => "x_forwarded",
             _ => "none",
         };
-        section.set_for("forwarded", word, "forwarded_for");
+        section.set("forwarded", word, "forwarded_for");
         let mut urls = Vec::new();
         for (at, peer) in group.iter().enumerate() {
             if urls.contains(&peer.url) {
@@ -190,7 +157,7 @@ impl Squid<'_> {
             let ejection = section.below("upstream.ejection");
             ejection.set("failures", Value::Count(failures), &first.line.at);
         }
-        if group.iter().any(|peer| !peer.verify) {
+        if group.iter().any(|peer| peer.is_not_verified) {
             section.below("upstream.tls").set("verify", false, &first.line.at);
         }
         self.tree.add(section);
@@ -202,31 +169,25 @@ impl Squid<'_> {
         let (mut any, mut found) = (rules.is_empty(), Vec::new());
         for rule in rules {
             let at = &rule.line.at;
-            let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
-            match (rule.allow, &literals[..]) {
+            match (rule.allow, &rule.parts()[..]) {
                 (true, []) => any = true,
                 (false, []) => {
                     self.notes.carried(at);
                     break;
                 }
-                (true, [(false, Set::Domains { below, alone, .. })]) => {
-                    let hosts = Hosts { below: below.clone(), alone: alone.clone() };
-                    found.push((Some(hosts), None, at.clone()));
+                (true, [(false, Set::Domains(hosts))]) => {
+                    found.push((Some(hosts.clone()), "/", at));
                 }
                 (true, [(false, Set::Paths(paths))]) => {
-                    for path in paths {
-                        found.push((None, Some(path.clone()), at.clone()));
-                    }
+                    found.extend(paths.iter().map(|path| (None, path.as_str(), at)));
                 }
                 (
                     true,
-                    [(false, Set::Domains { below, alone, .. }), (false, Set::Paths(paths))]
-                    | [(false, Set::Paths(paths)), (false, Set::Domains { below, alone, .. })],
+                    [(false, Set::Domains(hosts)), (false, Set::Paths(paths))]
+                    | [(false, Set::Paths(paths)), (false, Set::Domains(hosts))],
                 ) => {
-                    let hosts = Hosts { below: below.clone(), alone: alone.clone() };
-                    for path in paths {
-                        found.push((Some(hosts.clone()), Some(path.clone()), at.clone()));
-                    }
+                    let all = paths.iter().map(|path| (Some(hosts.clone()), path.as_str(), at));
+                    found.extend(all);
                 }
                 // What it denies would find a route all the same.
                 _ => {
@@ -239,7 +200,7 @@ impl Squid<'_> {
             self.notes.carried(at);
         }
         if any {
-            found.push((None, None, group[0].line.at.clone()));
+            found.push((None, "/", &group[0].line.at));
         }
         for (hosts, path, at) in found {
             let hosts = match (&front.hosts, hosts) {
@@ -254,11 +215,11 @@ impl Squid<'_> {
             match texts.map(|all| all.into_iter().filter(is_open).collect::<Vec<_>>()) {
                 // An empty list would be any host.
                 Some(texts) if texts.is_empty() => continue,
-                Some(texts) => route.set("hosts", texts, &at),
+                Some(texts) => route.set("hosts", texts, at),
                 None => {}
             }
-            route.set("prefix", path.unwrap_or_else(|| "/".to_owned()), &at);
-            route.set("upstream", name.clone(), &at);
+            route.set("prefix", path, at);
+            route.set("upstream", name.clone(), at);
             routes.push(route);
         }
     }
@@ -272,12 +233,10 @@ fn same_rules(one: &[Rule], other: &[Rule]) -> bool {
 /// A route that refuses.
 fn refusal(hosts: Option<Vec<String>>, reason: &str) -> Section {
     let mut route = Section::new("route");
-    if let Some(hosts) = hosts {
-        route.set_for("hosts", hosts, reason);
-    }
-    route.set_for("prefix", "/", reason);
-    route.set_for("answer", "access denied\n", reason);
-    route.set_for("status", Value::Count(403), reason);
+    route.set_some("hosts", hosts, reason);
+    route.set("prefix", "/", reason);
+    route.set("answer", "access denied\n", reason);
+    route.set("status", Value::Count(403), reason);
     route
 }
 
@@ -290,46 +249,39 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
         if is_about_purge(rule) {
             continue;
         }
-        let at = &rule.line.at;
-        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
-        let connect = Set::Methods(vec!["CONNECT".to_owned()]);
-        let is = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
-        let about_ports = literals.iter().any(|(_, set)| matches!(set, Set::Ports(_)));
-        match (rule.allow, &literals[..]) {
+        let parts = rule.parts();
+        let connect = (false, Set::Methods(vec!["CONNECT".to_owned()]));
+        let is_about_ports = matches!(parts[..], [(_, Set::Ports(_))]);
+        let becomes = match (rule.allow, &parts[..]) {
             (allow, []) => {
-                notes.carried(at);
                 if allow {
                     front.hosts = None;
                 }
+                notes.carried(&rule.line.at);
                 for dead in &rules[number + 1..] {
                     notes.nothing(&dead.line.at, "no request reaches this line");
                 }
                 return front;
             }
-            _ if is(&Set::Manager) => notes.nothing(at, "there are no such pages"),
-            (false, _) if is(&connect) || about_ports && literals.len() == 1 => {
-                notes.nothing(at, "clients of this port name no other server");
+            _ if parts.contains(&&(false, Set::Manager)) => Nothing("there are no such pages"),
+            (false, _) if parts.contains(&&connect) || is_about_ports => {
+                Nothing("clients of this port name no other server")
             }
-            (true, [(false, Set::Domains { below, alone, .. })]) => {
-                if let Some(hosts) = &mut front.hosts {
-                    hosts.below.extend(below.iter().cloned());
-                    hosts.alone.extend(alone.iter().cloned());
-                }
-                notes.carried(at);
+            (true, [(false, Set::Domains(hosts))]) => {
+                front.hosts.iter_mut().for_each(|all| all.extend(hosts));
+                Carried
             }
-            (false, [(false, Set::Domains { below, alone, .. })]) => {
-                front.denied.below.extend(below.iter().cloned());
-                front.denied.alone.extend(alone.iter().cloned());
-                notes.carried(at);
+            (false, [(false, Set::Domains(hosts))]) => {
+                front.denied.extend(hosts);
+                Carried
             }
-            (true, _) => {
-                notes.left(at, "routes do not depend on clients; these requests stay refused");
-            }
+            (true, _) => Left("routes do not depend on clients; these requests stay refused"),
             (false, _) => {
                 front.unprotected = true;
-                notes.unprotected(at, "routes do not depend on what this line looks at");
+                Unprotected("routes do not depend on what this line looks at")
             }
-        }
+        };
+        notes.became(&rule.line.at, &becomes);
     }
     if last_denies {
         front.hosts = None;
@@ -365,6 +317,6 @@ impl Hosts {
         let mut alone: Vec<String> =
             self.alone.iter().filter(|name| other.has(name)).cloned().collect();
         alone.extend(other.alone.iter().filter(|name| self.has(name)).cloned());
-        Hosts { below: both_domains(&self.below, &other.below), alone }
+        Hosts { below: both_domains(&self.below, &other.below), alone, looks_up: false }
     }
 }

@@ -13,7 +13,8 @@ use super::acl::{Addresses, Set, both_domains, both_ports, everyone, other_ports
 use super::lines::Line;
 use super::purge::is_about_purge;
 use crate::limits::NETWORKS_MAX;
-use crate::note::Notes;
+use crate::note::{Fate, Notes};
+use crate::table::Becomes::{self, Carried, Left, Nothing, Text};
 
 /// A rule: whether it allows, and its lists with whether each is negated.
 #[derive(Clone, Debug)]
@@ -23,8 +24,15 @@ pub(crate) struct Rule {
     pub(crate) literals: Vec<(bool, Set)>,
 }
 
+impl Rule {
+    /// Its lists without those of all clients.
+    pub(crate) fn parts(&self) -> Vec<&(bool, Set)> {
+        self.literals.iter().filter(|one| !is_everyone(one)).collect()
+    }
+}
+
 /// What requests are let in for, as sets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sets {
     pub(crate) clients: Vec<IpNet>,
     pub(crate) ports: Vec<(u16, u16)>,
@@ -58,24 +66,15 @@ const SUBDOMAINS: &str = "a domain without a leading dot is denied with its subd
 
 /// Reads the rules in their order.
 pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
-    let mut sets = Sets {
-        clients: Vec::new(),
-        ports: vec![ALL_PORTS],
-        connect_ports: vec![ALL_PORTS],
-        allow_domains: None,
-        deny_domains: Vec::new(),
-        users: false,
-        connections: None,
-        unprotected: false,
-        let_in: Addresses::default(),
-        denied: Addresses::default(),
-        within: Addresses::everyone(),
-        shape: None,
-        users_before: false,
-    };
+    let all = vec![ALL_PORTS];
+    let (ports, connect_ports) = (all.clone(), all);
+    let within = Addresses::everyone();
+    let mut sets = Sets { ports, connect_ports, within, ..Sets::default() };
     for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !is_about_purge(rule)) {
-        let done = if rule.allow { sets.allow(rule, notes) } else { sets.deny(rule, notes) };
-        if done {
+        let becomes = if rule.allow { sets.allow(rule) } else { sets.deny(rule) };
+        notes.became(&rule.line.at, &becomes);
+        // It is for all requests.
+        if rule.parts().is_empty() && !matches!(becomes, Left(_)) {
             for dead in &rules[at + 1..] {
                 notes.nothing(&dead.line.at, "no request reaches this line");
             }
@@ -86,7 +85,7 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
     // Without a last rule for all, Squid does the opposite of its last rule.
     if let Some(last) = rules.last().filter(|last| !last.allow) {
         let everybody = Rule { line: last.line.clone(), allow: true, literals: Vec::new() };
-        sets.allow(&everybody, notes);
+        notes.became(&last.line.at, &sets.allow(&everybody));
         let text = "all other requests are allowed, as Squid does after a last line that denies";
         notes.different(&last.line.at, text);
     }
@@ -98,10 +97,7 @@ impl Sets {
     fn finish(&mut self, rules: &[Rule], notes: &mut Notes) {
         if let Some(shape) = self.shape.take() {
             if let Some(domains) = shape.domains {
-                self.allow_domains = Some(match self.allow_domains.take() {
-                    Some(before) => both_domains(&before, &domains),
-                    None => domains,
-                });
+                narrow(&mut self.allow_domains, &domains);
             }
             if let Some(ports) = shape.ports {
                 self.ports = both_ports(&self.ports, &ports);
@@ -121,21 +117,19 @@ impl Sets {
         }
     }
 
-    /// Takes a rule that denies. Returns whether it is for all requests.
-    fn deny(&mut self, rule: &Rule, notes: &mut Notes) -> bool {
-        let at = &rule.line.at;
-        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
-        if literals.iter().any(|(negated, set)| !negated && *set == Set::Manager) {
-            notes.nothing(at, "Plimsoll has no pages for managers on this address");
-            return false;
+    /// Takes a rule that denies.
+    fn deny(&mut self, rule: &Rule) -> Becomes {
+        let parts = rule.parts();
+        if parts.contains(&&(false, Set::Manager)) {
+            return Nothing("Plimsoll has no pages for managers on this address");
         }
-        let globally = if self.let_in == Addresses::default() { "" } else { STRICTER };
-        let mut why = globally;
-        match &literals[..] {
-            [] => {
-                notes.carried(at);
-                return true;
-            }
+        let mut why = if self.let_in == Addresses::default() { "" } else { STRICTER };
+        let allowed = |negated: &bool, ports: &[(u16, u16)]| match negated {
+            true => ports.to_vec(),
+            false => other_ports(ports),
+        };
+        match &parts[..] {
+            [] => return Carried,
             [(false, Set::Clients(networks))] => {
                 self.denied.join(&Addresses::of(networks));
                 why = "";
@@ -144,22 +138,20 @@ impl Sets {
                 self.within = self.within.both(&Addresses::of(networks));
                 why = "";
             }
-            [(false, Set::Domains { below, alone, .. })] => {
-                self.deny_domains.extend(below.iter().chain(alone).cloned());
-                if !alone.is_empty() {
+            [(false, Set::Domains(hosts))] => {
+                self.deny_domains.extend(hosts.names().cloned());
+                if !hosts.alone.is_empty() {
                     why = SUBDOMAINS;
                 }
             }
-            [(true, Set::Domains { below, alone, .. })] => {
-                let before = self.allow_domains.take();
-                let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
-                self.allow_domains = Some(now);
-                if !alone.is_empty() {
+            [(true, Set::Domains(hosts))] => {
+                narrow(&mut self.allow_domains, &hosts.below);
+                if !hosts.alone.is_empty() {
                     why = ALONE;
                 }
             }
             [(negated, Set::Ports(ports))] => {
-                let allowed = if *negated { ports.clone() } else { other_ports(ports) };
+                let allowed = allowed(negated, ports);
                 self.ports = both_ports(&self.ports, &allowed);
                 self.connect_ports = both_ports(&self.connect_ports, &allowed);
             }
@@ -170,8 +162,7 @@ impl Sets {
             | [(negated, Set::Ports(ports)), (false, Set::Methods(methods))]
                 if methods == &["CONNECT"] =>
             {
-                let allowed = if *negated { ports.clone() } else { other_ports(ports) };
-                self.connect_ports = both_ports(&self.connect_ports, &allowed);
+                self.connect_ports = both_ports(&self.connect_ports, &allowed(negated, ports));
             }
             [(false, Set::Ourselves)] => why = "",
             [(false, Set::Connections(count))] if self.connections.is_none() => {
@@ -184,45 +175,34 @@ impl Sets {
             }
             _ => {
                 self.unprotected = true;
-                notes.unprotected(at, cause(&literals));
-                return false;
+                return Text(Fate::Unprotected, cause(&parts));
             }
         }
-        if why.is_empty() {
-            notes.carried(at);
-        } else {
-            notes.different(at, why);
-        }
-        false
+        Becomes::differs(why)
     }
 
-    /// Takes a rule that allows. Returns whether it is for all requests.
-    fn allow(&mut self, rule: &Rule, notes: &mut Notes) -> bool {
-        let at = &rule.line.at;
-        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
-        let has = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
-        if has(&Set::Manager) {
-            notes.nothing(at, "the pages of managers are on the admin address");
-            return false;
+    /// Takes a rule that allows.
+    fn allow(&mut self, rule: &Rule) -> Becomes {
+        let parts = rule.parts();
+        if parts.contains(&&(false, Set::Manager)) {
+            return Nothing("the pages of managers are on the admin address");
         }
         let mut clients = Addresses::everyone();
         let (mut shape, mut why, mut excluded) = (Shape::default(), "", Vec::new());
-        for (negated, set) in literals.iter().map(|one| (one.0, &one.1)) {
+        for (negated, set) in parts.iter().map(|one| (one.0, &one.1)) {
             match (negated, set) {
                 (false, Set::Clients(networks)) => clients = clients.both(&Addresses::of(networks)),
                 (true, Set::Clients(networks)) => {
                     clients = clients.without(&Addresses::of(networks));
                 }
-                (false, Set::Domains { below, alone, .. }) => {
-                    let before = shape.domains.take();
-                    let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
-                    shape.domains = Some(now);
-                    if !alone.is_empty() {
+                (false, Set::Domains(hosts)) => {
+                    narrow(&mut shape.domains, &hosts.below);
+                    if !hosts.alone.is_empty() {
                         why = ALONE;
                     }
                 }
-                (true, Set::Domains { below, alone, .. }) => {
-                    excluded.extend(below.iter().chain(alone).cloned());
+                (true, Set::Domains(hosts)) => {
+                    excluded.extend(hosts.names().cloned());
                     why = "these domains are denied to all clients, with their subdomains";
                 }
                 (false, Set::Ports(ports)) => {
@@ -231,16 +211,14 @@ impl Sets {
                 }
                 (false, Set::Users) => shape.users = true,
                 _ => {
-                    let text = format!("{}; these requests stay refused", cause(&literals));
-                    return left(notes, rule, &text);
+                    let text = format!("{}; these requests stay refused", cause(&parts));
+                    return Text(Fate::NotCarried, text);
                 }
             }
         }
         // The sets of this line are small, and those of all lines before may be large.
         clients = clients.both(&self.within).without(&self.denied);
-        if self.users_before {
-            shape.users = true;
-        }
+        shape.users |= self.users_before;
         match &mut self.shape {
             None => self.shape = Some(shape.clone()),
             Some(first) if *first == shape => {}
@@ -252,28 +230,27 @@ impl Sets {
                 why = "all clients need a password, also those that another line allows without";
             }
             Some(_) => {
-                let text = "one set of domains and ports is for all clients, and an earlier line \
-                            has another one; these requests stay refused";
-                return left(notes, rule, text);
+                return Left(
+                    "one set of domains and ports is for all clients, and an earlier line has \
+                     another one; these requests stay refused",
+                );
             }
         }
         self.let_in.join(&clients);
         self.deny_domains.extend(excluded);
-        if why.is_empty() {
-            notes.carried(at);
-        } else {
-            notes.different(at, why);
-        }
-        literals.is_empty()
+        Becomes::differs(why)
     }
 }
 
 const ALONE: &str = "a domain without a leading dot would be allowed with its subdomains, so it is \
                      left out";
 
-fn left(notes: &mut Notes, rule: &Rule, why: &str) -> bool {
-    notes.left(&rule.line.at, why);
-    false
+/// Domains that must also be below these.
+fn narrow(domains: &mut Option<Vec<String>>, below: &[String]) {
+    *domains = Some(match domains.take() {
+        Some(before) => both_domains(&before, below),
+        None => below.to_vec(),
+    });
 }
 
 pub(crate) fn is_everyone(literal: &(bool, Set)) -> bool {
@@ -281,8 +258,8 @@ pub(crate) fn is_everyone(literal: &(bool, Set)) -> bool {
 }
 
 /// Why a rule is not carried.
-fn cause(literals: &[&(bool, Set)]) -> String {
-    let unknown = literals.iter().find_map(|(_, set)| match set {
+fn cause(parts: &[&(bool, Set)]) -> String {
+    let unknown = parts.iter().find_map(|(_, set)| match set {
         Set::Unknown(why) => Some(why.clone()),
         _ => None,
     });

@@ -11,9 +11,7 @@ use crate::pattern::cookies;
 pub(crate) enum Set {
     /// Clients in these networks.
     Clients(Vec<IpNet>),
-    /// Hosts: with all their subdomains, and alone. Without `-n`, Squid looks up the name of a host
-    /// that is an address.
-    Domains { below: Vec<String>, alone: Vec<String>, looks_up: bool },
+    Domains(Hosts),
     /// Ports of servers.
     Ports(Vec<(u16, u16)>),
     /// Methods.
@@ -32,6 +30,28 @@ pub(crate) enum Set {
     Ourselves,
     /// Not understood, and why.
     Unknown(String),
+}
+
+/// Hosts: with all their subdomains, and alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    pub(crate) below: Vec<String>,
+    pub(crate) alone: Vec<String>,
+    /// Without `-n`, Squid looks up the name of a host that is an address.
+    pub(crate) looks_up: bool,
+}
+
+impl Hosts {
+    pub(crate) fn extend(&mut self, more: &Hosts) {
+        self.below.extend_from_slice(&more.below);
+        self.alone.extend_from_slice(&more.alone);
+        self.looks_up |= more.looks_up;
+    }
+
+    /// All names, those with their subdomains first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.below.iter().chain(&self.alone)
+    }
 }
 
 impl Set {
@@ -75,7 +95,7 @@ impl Set {
     pub(crate) fn len(&self) -> usize {
         match self {
             Set::Clients(all) => all.len(),
-            Set::Domains { below, alone, .. } => below.len() + alone.len(),
+            Set::Domains(hosts) => hosts.names().count(),
             Set::Ports(all) => all.len(),
             Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
             Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
@@ -91,14 +111,7 @@ impl Set {
             (Set::Methods(all), Set::Methods(more)) | (Set::Paths(all), Set::Paths(more)) => {
                 all.extend(more);
             }
-            (
-                Set::Domains { below, alone, looks_up },
-                Set::Domains { below: b, alone: a, looks_up: also },
-            ) => {
-                below.extend(b);
-                alone.extend(a);
-                *looks_up |= also;
-            }
+            (Set::Domains(hosts), Set::Domains(more)) => hosts.extend(&more),
             (Set::Unknown(_), _) => {}
             (_, Set::Unknown(why)) => *self = Set::Unknown(why),
             _ => *self = Set::Unknown("its lines have different types".to_owned()),
@@ -163,7 +176,8 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
 }
 
 fn domains(values: &[String]) -> Result<Set, String> {
-    let (mut below, mut alone) = (Vec::new(), Vec::new());
+    let looks_up = !values.iter().any(|value| value == "-n");
+    let mut hosts = Hosts { looks_up, ..Hosts::default() };
     // No host has a backslash: one with a blank behind it was to continue the line.
     for value in values.iter().filter(|value| !matches!(value.as_str(), "-n" | "\\")) {
         let name = value.strip_prefix('.').unwrap_or(value).to_ascii_lowercase();
@@ -176,13 +190,12 @@ fn domains(values: &[String]) -> Result<Set, String> {
         }
         // A host that is an address has no subdomains, in either program.
         if value.starts_with('.') || name.parse::<IpAddr>().is_ok() {
-            below.push(name);
+            hosts.below.push(name);
         } else {
-            alone.push(name);
+            hosts.alone.push(name);
         }
     }
-    let looks_up = !values.iter().any(|value| value == "-n");
-    Ok(Set::Domains { below, alone, looks_up })
+    Ok(Set::Domains(hosts))
 }
 
 fn ports(values: &[String]) -> Result<Set, String> {
@@ -394,15 +407,15 @@ mod tests {
         assert!(matches!(set("src", "host.example"), Set::Unknown(_)));
         assert_eq!(
             set("dstdomain", ".Example.com www.example.net 192.0.2.1"),
-            Set::Domains {
+            Set::Domains(Hosts {
                 below: vec!["example.com".into(), "192.0.2.1".into()],
                 alone: vec!["www.example.net".into()],
                 looks_up: true,
-            }
+            })
         );
         assert_eq!(
             set("dstdomain", "-n a.example"),
-            Set::Domains { below: vec![], alone: vec!["a.example".into()], looks_up: false }
+            Set::Domains(Hosts { alone: vec!["a.example".into()], ..Hosts::default() })
         );
         assert_eq!(set("port", "80 1025-65535"), Set::Ports(vec![(80, 80), (1025, 65_535)]));
         assert!(matches!(set("port", "http"), Set::Unknown(_)));

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use crate::SyntaxError;
 use crate::input::Input;
-use crate::note::{Notes, Place};
+use crate::note::Place;
+use crate::{Parsed, SyntaxError};
 
 /// A directive: its name and its words.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     pub(crate) at: Place,
     pub(crate) name: String,
@@ -18,6 +18,11 @@ impl Line {
     /// The words after the first `skip`.
     pub(crate) fn rest(&self, skip: usize) -> &[String] {
         self.words.get(skip..).unwrap_or_default()
+    }
+
+    /// The words after the first `skip` as options with their values.
+    pub(crate) fn options(&self, skip: usize) -> impl Iterator<Item = (&str, &str)> {
+        self.rest(skip).iter().map(|word| word.split_once('=').unwrap_or((word, "")))
     }
 
     pub(crate) fn word(&self, at: usize) -> &str {
@@ -48,12 +53,7 @@ pub(crate) fn public(word: &str) -> &str {
 ///
 /// # Errors
 /// A limit is exceeded, or a quote is not closed.
-pub(crate) fn parse(
-    file: &Rc<str>,
-    text: &str,
-    input: &mut Input<'_>,
-    notes: &mut Notes,
-) -> Result<Vec<Line>, SyntaxError> {
+pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<Vec<Line>> {
     let mut lines = Vec::new();
     let mut number = 0;
     let mut rest = text.lines();
@@ -83,20 +83,29 @@ pub(crate) fn parse(
         let name = words.remove(0);
         let mut line = Line { at, name, words };
         let shown = line.shown();
-        notes.directive(&mut line.at, &shown);
+        input.notes.directive(&mut line.at, &shown);
         match line.name.as_str() {
             "if" => {
                 // It stays as a line: the block may have rules that deny.
                 conditions += 1;
-                notes.unprotected(&line.at, CONDITION);
+                input.notes.unprotected(&line.at, CONDITION);
                 lines.push(line);
             }
             "else" | "endif" if conditions > 0 => {
                 conditions -= usize::from(line.name == "endif");
-                notes.left(&line.at, CONDITION);
+                input.notes.left(&line.at, CONDITION);
             }
-            _ if conditions > 0 => notes.unprotected(&line.at, CONDITION),
-            "include" => include(&line, input, notes, &mut lines)?,
+            _ if conditions > 0 => input.notes.unprotected(&line.at, CONDITION),
+            "include" => {
+                for name in &line.words {
+                    let is_read = input.include(&line.at, name, |file, text, input| {
+                        lines.extend(parse(file, text, input)?);
+                        Ok(())
+                    })?;
+                    // It stays as a line: the file may have had rules that deny.
+                    lines.extend((!is_read).then(|| line.clone()));
+                }
+            }
             _ => lines.push(line),
         }
     }
@@ -112,34 +121,8 @@ fn content(line: &str) -> Option<&str> {
 const CONDITION: &str = "what depends on a condition is not carried; write the branch that applies \
                          without its condition, and import again";
 
-fn include(
-    line: &Line,
-    input: &mut Input<'_>,
-    notes: &mut Notes,
-    lines: &mut Vec<Line>,
-) -> Result<(), SyntaxError> {
-    for name in &line.words {
-        match input.files(&line.at, name)? {
-            Ok(files) => {
-                notes.carried(&line.at);
-                for (file, text) in files {
-                    let inner =
-                        input.nested(&line.at, |input| parse(&file, &text, input, notes))?;
-                    lines.extend(inner);
-                }
-            }
-            // It stays as a line: the file may have had rules that deny.
-            Err(why) => {
-                notes.unprotected(&line.at, why);
-                lines.push(line.clone());
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Splits at spaces. Quotes keep spaces together, and stay: a quoted word can name a file.
-fn words(text: &str, at: &Place) -> Result<Vec<String>, SyntaxError> {
+fn words(text: &str, at: &Place) -> Parsed<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() && !rest.starts_with('#') {
@@ -162,26 +145,21 @@ pub(crate) fn values(
     words: &[String],
     at: &Place,
     input: &mut Input<'_>,
-) -> Result<Result<Vec<String>, String>, SyntaxError> {
+) -> Parsed<Result<Vec<String>, String>> {
     let mut values = Vec::new();
     for word in words {
         let Some(name) = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
             values.push(word.clone());
             continue;
         };
-        match input.files(at, name)? {
-            Ok(files) => {
-                for (_, text) in files {
-                    for line in text.lines().map(str::trim) {
-                        if !line.is_empty() && !line.starts_with('#') {
-                            input.count_directive(at)?;
-                            let value = line.split(" #").next().unwrap_or(line);
-                            values.push(value.trim().to_owned());
-                        }
-                    }
-                }
-            }
+        let files = match input.files(at, name)? {
+            Ok(files) => files,
             Err(why) => return Ok(Err(why)),
+        };
+        let lines = files.iter().flat_map(|file| file.text.lines()).map(str::trim);
+        for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            input.count_directive(at)?;
+            values.push(line.split(" #").next().unwrap_or(line).trim().to_owned());
         }
     }
     Ok(Ok(values))
@@ -225,8 +203,8 @@ mod tests {
     fn words_comments_and_continued_lines() {
         let text = "# a comment \\\nacl a src \\\n  10.0.0.1   # why\n\nport 80 \"x y\" a#b\n";
         let mut read = |_: &str| Err("no".to_owned());
-        let mut input = Input::new(&mut read);
-        let lines = parse(&Rc::from("f"), text, &mut input, &mut Notes::default()).unwrap();
+        let mut input = Input::new(&mut read, false);
+        let lines = parse(&Rc::from("f"), text, &mut input).unwrap();
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].at.line, lines[0].shown()), (2, "acl a src 10.0.0.1".to_owned()));
         assert_eq!((lines[1].at.line, lines[1].words.join("|")), (5, "80|\"x y\"|a#b".to_owned()));
@@ -245,8 +223,8 @@ mod tests {
             ("acl a src 1 # \\\n 2\nport 1\n", "acl a src 1"),
         ] {
             let mut read = |_: &str| Err("no".to_owned());
-            let mut input = Input::new(&mut read);
-            let lines = parse(&Rc::from("f"), text, &mut input, &mut Notes::default()).unwrap();
+            let mut input = Input::new(&mut read, false);
+            let lines = parse(&Rc::from("f"), text, &mut input).unwrap();
             assert_eq!(lines.len(), 2, "{text:?}: {lines:?}");
             assert_eq!((&*lines[0].shown(), &*lines[1].name), (wanted, "port"), "{text:?}");
         }

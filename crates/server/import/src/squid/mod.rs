@@ -18,6 +18,8 @@ mod table;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ipnet::IpNet;
+
 use self::accel::Peer;
 use self::access::Rule;
 use self::acl::Set;
@@ -26,17 +28,19 @@ use self::peers::{Caches, Senders};
 use self::ports::Port;
 use self::shaping::Pools;
 use self::store::Stored;
+use crate::Parsed;
 use crate::input::Input;
 use crate::limits::{LIST_MAX, NETWORKS_MAX};
 use crate::note::{Notes, Place};
 use crate::tree::{Section, Tree, Value};
-use crate::{Options, SyntaxError};
 
 /// What the lines have said so far.
-pub(crate) struct Squid<'t> {
-    tree: &'t mut Tree,
-    notes: &'t mut Notes,
-    options: Options,
+#[derive(Default)]
+pub(crate) struct Squid {
+    tree: Tree,
+    notes: Notes,
+    /// Keep open what was protected by a rule that was not carried.
+    open: bool,
     lists: BTreeMap<String, Set>,
     rules: Vec<Rule>,
     ports: Vec<Port>,
@@ -63,32 +67,10 @@ const MEMORY: u64 = 256 << 20;
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(
-    file: &Rc<str>,
-    text: &str,
-    options: Options,
-    input: &mut Input<'_>,
-    tree: &mut Tree,
-    notes: &mut Notes,
-) -> Result<(), SyntaxError> {
-    let lines = parse(file, text, input, notes)?;
-    let mut squid = Squid {
-        tree,
-        notes,
-        options,
-        lists: BTreeMap::new(),
-        rules: Vec::new(),
-        ports: Vec::new(),
-        peers: Vec::new(),
-        formats: BTreeMap::new(),
-        caches: Caches::default(),
-        pools: Pools::default(),
-        stored: Stored::default(),
-        senders: BTreeMap::new(),
-        forwarded_for: None,
-        object_max: [None, None],
-        memory: MEMORY,
-    };
+pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
+    let lines = parse(file, text, input)?;
+    let notes = std::mem::take(&mut input.notes);
+    let mut squid = Squid { notes, open: input.open, memory: MEMORY, ..Squid::default() };
     // A rule has its lists with what later lines add to them.
     let is_list = |line: &&Line| line.name == "acl";
     for line in lines.iter().filter(is_list) {
@@ -98,11 +80,11 @@ pub(crate) fn import(
         table::directive(&mut squid, line);
     }
     squid.finish();
-    Ok(())
+    Ok((squid.tree, squid.notes))
 }
 
-impl Squid<'_> {
-    fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Result<(), SyntaxError> {
+impl Squid {
+    fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Parsed<()> {
         // The names of lists have no case.
         let (name, kind) = (&*line.word(0).to_ascii_lowercase(), line.word(1));
         let set = match values(line.rest(2), &line.at, input)? {
@@ -140,7 +122,7 @@ impl Squid<'_> {
             };
             let name = &*name.to_ascii_lowercase();
             // Domains that are denied are only listed.
-            let listed = |set: &Set| !allow && !negated && matches!(set, Set::Domains { .. });
+            let listed = |set: &Set| !allow && !negated && matches!(set, Set::Domains(_));
             let set = match self.lists.get(name) {
                 Some(set) if set.len() > LIST_MAX && !listed(set) => {
                     Set::Unknown(format!("it has more than {LIST_MAX} entries"))
@@ -161,7 +143,7 @@ impl Squid<'_> {
         // A host that is an address is in fewer lists here, so a rule that keeps the hosts of a
         // list out keeps out fewer.
         let keeps_out = |(negated, set): &(bool, Set)| {
-            let looks_up = matches!(set, Set::Domains { looks_up: true, .. });
+            let looks_up = matches!(set, Set::Domains(hosts) if hosts.looks_up);
             looks_up && (rule.allow == *negated || line.name == "never_direct")
         };
         if rule.literals.iter().any(keeps_out) {
@@ -172,17 +154,16 @@ impl Squid<'_> {
 
     fn finish(&mut self) {
         self.size_of_objects();
-        let has = |accel| self.ports.iter().any(|port: &Port| port.accel == accel);
-        let (forward, reverse) = (has(false), has(true));
+        let (forward, reverse) = (self.has_port(false), self.has_port(true));
         self.queries();
         // Before the rules: it can close the proxy.
         self.peers(forward);
         let mut from = Vec::new();
         if forward || reverse {
-            from = purge::purgers(&self.rules, self.notes);
+            from = purge::purgers(&self.rules, &mut self.notes);
         }
         let reason = "who may PURGE, by http_access; without a line Squid refuses it";
-        self.tree.section("purge").set_for("from", from, reason);
+        self.tree.section("purge").set("from", from, reason);
         if forward {
             self.forward();
         }
@@ -194,19 +175,18 @@ impl Squid<'_> {
         self.shape();
         let senders = self.senders.get("proxy_protocol_access");
         let senders = senders.and_then(|(allowed, ..)| allowed.networks(NETWORKS_MAX));
-        for port in std::mem::take(&mut self.ports) {
-            let section = port.section(senders.as_deref().unwrap_or_default());
-            self.tree.add(section);
+        let senders = texts_of(&senders.unwrap_or_default());
+        for port in &self.ports {
+            self.tree.add(port.section(&senders));
         }
     }
 
     /// `[forward]`
     fn forward(&mut self) {
-        let sets = access::sets(&self.rules, self.notes);
-        let closed = sets.unprotected && !self.options.open;
+        let sets = access::sets(&self.rules, &mut self.notes);
+        let closed = sets.unprotected && !self.open;
         if let Some((count, line)) = &sets.connections {
-            let section = shaping::connections(*count, self, line);
-            self.tree.add(section);
+            shaping::connections(*count, self, line);
         }
         let texts = |ports: &[(u16, u16)]| -> Vec<String> {
             let text = |(first, last): &(u16, u16)| match first == last {
@@ -215,44 +195,46 @@ impl Squid<'_> {
             };
             ports.iter().map(text).collect()
         };
-        let clients: Vec<String> = sets.clients.iter().map(ToString::to_string).collect();
+        let clients = texts_of(&sets.clients);
         let from = "http_access";
         let section = self.tree.section("forward");
         if closed {
             section.comment("A line that denies was not carried, so no client is let in.");
             section.comment("When its purpose is served otherwise, replace allow_from by this:");
             section.comment(Section::line_of("allow_from", &Value::Texts(clients)));
-            section.set_for("allow_from", Vec::new(), "closed: see the notes of the import");
+            section.set("allow_from", Vec::new(), "closed: see the notes of the import");
         } else {
-            section.set_for("allow_from", clients, from);
+            section.set("allow_from", clients, from);
         }
-        section.set_for("ports", texts(&sets.ports), from);
-        section.set_for("connect_ports", texts(&sets.connect_ports), from);
+        section.set("ports", texts(&sets.ports), from);
+        section.set("connect_ports", texts(&sets.connect_ports), from);
         match sets.allow_domains {
             // An empty list would allow all.
             Some(domains) if domains.is_empty() => {
-                section.set_for("allow_from", Vec::new(), "no domain is allowed");
+                section.set("allow_from", Vec::new(), "no domain is allowed");
             }
-            Some(domains) => section.set_for("allow_domains", domains, from),
+            Some(domains) => section.set("allow_domains", domains, from),
             None => {}
         }
-        if !sets.deny_domains.is_empty() {
-            section.set_for("deny_domains", sets.deny_domains, from);
-        }
+        section.set_list("deny_domains", &sets.deny_domains, from);
         // Squid's own defaults, where ours differ.
         let (word, from) = match &self.forwarded_for {
             Some((word, at)) => (*word, at.to_string()),
             None => ("add", "Squid's default".to_owned()),
         };
-        section.set_for("x_forwarded_for", word, &from);
+        section.set("x_forwarded_for", word, &from);
         let users = section.get("users").is_some();
         if users && !sets.users {
             // A file of users alone asks for no password in Squid.
             section.unset("users");
         }
         if sets.users && !users {
-            section.set_for("allow_from", Vec::new(), "closed: passwords need basic_ncsa_auth");
+            section.set("allow_from", Vec::new(), "closed: passwords need basic_ncsa_auth");
         }
+    }
+
+    fn has_port(&self, accel: bool) -> bool {
+        self.ports.iter().any(|port| port.accel == accel)
     }
 
     fn size_of_objects(&mut self) {
@@ -263,6 +245,11 @@ impl Squid<'_> {
         let share = (self.memory / (*bytes).max(1)).clamp(1, 1 << 20);
         self.tree.section("limits").set("object_share", Value::Count(share), at);
     }
+}
+
+/// Networks as our file has them.
+fn texts_of(networks: &[IpNet]) -> Vec<String> {
+    networks.iter().map(ToString::to_string).collect()
 }
 
 /// How rules that keep out domains without `-n` differ.

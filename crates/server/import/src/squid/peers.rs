@@ -1,12 +1,13 @@
 //! Other caches: `[[peer]]`, `[hierarchy]`, `[icp]` and `[htcp]`, for clients that use the proxy.
 
-use super::Squid;
-use super::accel::authority;
 use super::acl::{Addresses, Set};
 use super::lines::{Line, public};
+use super::table::NO_RULE;
+use super::{Squid, texts_of};
 use crate::limits::NETWORKS_MAX;
 use crate::route::add;
-use crate::tree::Section;
+use crate::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
+use crate::tree::{Section, authority};
 
 /// What the lines have said about other caches.
 #[derive(Debug, Default)]
@@ -41,166 +42,150 @@ struct Cache {
 }
 
 /// `cache_peer HOST parent|sibling PORT ICP-PORT OPTIONS`, without `originserver`.
-pub(crate) fn cache(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn cache(squid: &mut Squid, line: &Line) -> Becomes {
     let (host, kind) = (line.word(0), line.word(1));
     let (port, query) = (line.word(2).parse::<u16>(), line.word(3).parse::<u16>());
     let (Ok(port @ 1..), Ok(mut query), "parent" | "sibling") = (port, query, kind) else {
-        return squid.notes.left(&line.at, "it is no parent or sibling with numbers as its ports");
+        return Left("it is no parent or sibling with numbers as its ports");
     };
-    let mut section = Section::new("peer");
-    let is_parent = kind == "parent";
-    let (mut balance, mut is_default, mut name, mut unknown) = ("", false, host, Vec::new());
-    let (mut htcp, mut tls, mut why, mut login) = (false, false, Vec::new(), None);
+    let mut peer = Cache {
+        line: line.clone(),
+        name: host.to_owned(),
+        section: Section::new("peer"),
+        is_parent: kind == "parent",
+        is_default: false,
+        balance: "",
+        left: None,
+        why: Vec::new(),
+    };
+    let (mut asks_by, mut scheme, mut has_login, mut unknown) = ("icp", "http", false, Vec::new());
     for word in line.rest(4) {
         let (option, value) = word.split_once('=').unwrap_or((word, ""));
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
         match (option, number) {
             ("no-query", _) => query = 0,
-            ("htcp", _) if value.is_empty() => htcp = true,
-            ("default", _) => is_default = true,
-            ("name", _) => name = value,
-            ("round-robin", _) => balance = "round_robin",
+            ("htcp", _) if value.is_empty() => asks_by = "htcp",
+            ("default", _) => peer.is_default = true,
+            ("name", _) => peer.name = value.to_owned(),
+            ("round-robin", _) => peer.balance = "round_robin",
             ("weighted-round-robin", _) => {
-                balance = "round_robin";
-                why.push("its share is its weight, and not by its distance");
+                peer.balance = "round_robin";
+                peer.why.push("its share is its weight, and not by its distance");
             }
             ("carp", _) => {
-                balance = "carp";
-                why.push(
-                    "the draft's array of parents is used: Squid chooses others for many URLs",
-                );
+                peer.balance = "carp";
+                let why =
+                    "the draft's array of parents is used: Squid chooses others for many URLs";
+                peer.why.push(why);
             }
-            ("weight", Some(weight)) if is_parent && weight <= 1000 => {
-                section.set("weight", weight, &line.at);
+            ("weight", Some(weight)) if peer.is_parent && weight <= 1000 => {
+                peer.section.set("weight", weight, &line.at);
             }
             ("max-conn", Some(max)) if max <= 1_000_000 => {
-                section.set("outstanding_max", max, &line.at);
+                peer.section.set("outstanding_max", max, &line.at);
             }
-            ("tls" | "ssl", _) => tls = true,
+            ("tls" | "ssl", _) => scheme = "https",
             ("login", _)
                 if value.split_once(':').is_some_and(|(n, p)| n != "*" && !p.is_empty()) =>
             {
-                login = Some(value);
+                has_login = true;
             }
-            ("proxy-only", _) => why.push("its responses are stored here too"),
+            ("proxy-only", _) => peer.why.push("its responses are stored here too"),
             ("no-digest" | "no-netdb-exchange" | "allow-miss" | "background-ping", _) => {}
             _ => unknown.push(public(word)),
         }
     }
-    let scheme = if tls { "https" } else { "http" };
-    section.set("url", format!("{scheme}://{}:{port}", authority(host)), &line.at);
-    section.set("kind", kind, &line.at);
+    peer.section.set("url", format!("{scheme}://{}:{port}", authority(host)), &line.at);
+    peer.section.set("kind", kind, &line.at);
     if query > 0 {
-        section.set(if htcp { "htcp" } else { "icp" }, u64::from(query), &line.at);
+        peer.section.set(asks_by, u64::from(query), &line.at);
     }
-    let mut left = None;
-    if login.is_some() {
+    if has_login {
         let plain =
             |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' };
-        let file: String = name.chars().map(plain).collect::<String>() + ".login";
-        section.set("login", file, &line.at);
-        why.push("write NAME:PASSWORD of its login into the file that our key names");
+        let file: String = peer.name.chars().map(plain).collect::<String>() + ".login";
+        peer.section.set("login", file, &line.at);
+        peer.why.push("write NAME:PASSWORD of its login into the file that our key names");
     }
     if !unknown.is_empty() {
-        left = Some(format!("its options {} are not known here", unknown.join(", ")));
-    } else if query == 0 && !is_parent {
-        left = Some("a sibling is asked what it has, by ICP or HTCP".to_owned());
+        peer.left = Some(format!("its options {} are not known here", unknown.join(", ")));
+    } else if query == 0 && !peer.is_parent {
+        peer.left = Some("a sibling is asked what it has, by ICP or HTCP".to_owned());
     }
-    let (line, name) = (line.clone(), name.to_owned());
-    squid.caches.peers.push(Cache {
-        line,
-        name,
-        section,
-        is_parent,
-        is_default,
-        balance,
-        left,
-        why,
-    });
+    squid.caches.peers.push(peer);
+    Elsewhere
 }
 
-/// `cache_peer_access` of another cache. Returns whether there is one of this name.
-pub(crate) fn access(squid: &mut Squid<'_>, line: &Line) -> bool {
-    let Some(at) =
-        squid.caches.peers.iter().position(|peer| peer.name.eq_ignore_ascii_case(line.word(0)))
-    else {
-        return false;
-    };
+/// `cache_peer_access` of another cache; `None`: there is none of this name.
+pub(crate) fn access(squid: &mut Squid, line: &Line) -> Option<Becomes> {
+    let mut peers = squid.caches.peers.iter_mut();
+    let peer = peers.find(|peer| peer.name.eq_ignore_ascii_case(line.word(0)))?;
     if line.words[1..] == ["allow", "all"] {
-        squid.notes.carried(&line.at);
-    } else {
-        squid.notes.left(&line.at, "a peer has no rules, so it is not written");
-        let peer = &mut squid.caches.peers[at];
-        peer.left = Some("rules say who may use it, and a peer has none".to_owned());
+        return Some(Carried);
     }
-    true
+    peer.left = Some("rules say who may use it, and a peer has none".to_owned());
+    Some(Left("a peer has no rules, so it is not written"))
 }
 
 /// `always_direct` and `never_direct`.
-pub(crate) fn direct(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn direct(squid: &mut Squid, line: &Line) -> Becomes {
     let is_always = line.name == "always_direct";
-    let Some(rule) = squid.rule(line, 0) else {
-        return squid.notes.left(&line.at, "a rule begins with allow or deny");
-    };
-    let literals: Vec<_> =
-        rule.literals.iter().filter(|one| !super::access::is_everyone(one)).collect();
+    let Some(rule) = squid.rule(line, 0) else { return NO_RULE };
     let caches = &mut squid.caches;
     let list = if is_always { &mut caches.always } else { &mut caches.never };
     if rule.allow && !is_always {
         caches.never_lines.push(line.clone());
     }
     if is_always && caches.always_ended {
-        return squid.notes.left(&line.at, "an earlier line that denies is asked first");
+        return Left("an earlier line that denies is asked first");
     }
     caches.always_ended |= is_always && !rule.allow;
-    match (rule.allow, &literals[..]) {
-        (false, []) => squid.notes.nothing(&line.at, "it is so without a rule"),
+    match (rule.allow, &rule.parts()[..]) {
+        (false, []) => Nothing("it is so without a rule"),
         (true, []) => {
             add(list, "*");
-            squid.notes.carried(&line.at);
+            Carried
         }
-        (true, [(false, Set::Domains { below, alone, .. })]) => {
-            below.iter().chain(alone).for_each(|name| add(list, name.as_str()));
-            match alone.is_empty() {
-                true => squid.notes.carried(&line.at),
-                false => squid.notes.different(&line.at, "a domain has its subdomains here"),
-            }
+        (true, [(false, Set::Domains(hosts))]) => {
+            hosts.names().for_each(|name| add(list, name.as_str()));
+            let has_subdomains = "a domain has its subdomains here";
+            if hosts.alone.is_empty() { Carried } else { Different(has_subdomains) }
         }
         (true, [(false, Set::Methods(methods))]) if is_always => {
             methods.iter().for_each(|name| add(&mut caches.always_methods, name.as_str()));
-            squid.notes.carried(&line.at);
+            Carried
         }
-        (false, [(false, Set::Domains { .. })]) if !is_always => {
-            squid.notes.different(&line.at, "if a later line allows it, these go to a parent too");
+        (false, [(false, Set::Domains(_))]) if !is_always => {
+            Different("if a later line allows it, these go to a parent too")
         }
         // Past a parent that looks at requests, they would go out without a look.
-        (_, _) if !is_always => squid.close(line, "only domains are never asked directly"),
-        _ => squid.notes.left(&line.at, "domains and methods alone are always asked directly"),
+        (_, _) if !is_always => Unprotected("only domains are never asked directly"),
+        _ => Left("domains and methods alone are always asked directly"),
     }
 }
 
-pub(crate) fn nonhierarchical(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn nonhierarchical(squid: &mut Squid, line: &Line) -> Becomes {
     squid.caches.all_to_parents = line.word(0) == "off";
-    squid.notes.carried(&line.at);
+    Carried
 }
 
 /// `icp_port` and `htcp_port`.
-pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
     match line.word(0).parse::<u16>() {
-        Ok(0) => squid.notes.nothing(&line.at, "it is off"),
+        Ok(0) => Nothing("it is off"),
         Ok(port) => {
             let name = if line.name == "icp_port" { "icp" } else { "htcp" };
             squid.caches.ports.push((name, port, line.clone()));
-            squid.notes.carried(&line.at);
+            Carried
         }
-        Err(_) => squid.notes.left(&line.at, "it is not a number"),
+        Err(_) => Left("it is not a number"),
     }
 }
 
 /// What other methods are called that Squid does not send to parents.
 const DIRECT_METHODS: [&str; 6] = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"];
 
-impl Squid<'_> {
+impl Squid {
     /// Writes `[icp]` and `[htcp]`: where, and who may ask.
     pub(crate) fn queries(&mut self) {
         let address = self.caches.address.take();
@@ -223,9 +208,8 @@ impl Squid<'_> {
                 self.notes.nothing(&line.at, format!("no [{section}] is written"));
             }
             if is_on {
-                let from = from.networks(NETWORKS_MAX).unwrap_or_default();
-                let from: Vec<String> = from.iter().map(ToString::to_string).collect();
-                self.tree.section(section).set_for(key, from, rules);
+                let from = texts_of(&from.networks(NETWORKS_MAX).unwrap_or_default());
+                self.tree.section(section).set(key, from, rules);
             }
         }
     }
@@ -252,25 +236,22 @@ impl Squid<'_> {
         let has_parents = parents().next().is_some();
         let main = parents().filter(|peer| !peer.is_default).count();
         let balance = parents().map(|peer| peer.balance).find(|balance| !balance.is_empty());
-        let hierarchy = |squid: &mut Self, key, list: Vec<String>, from: &str| {
-            if !list.is_empty() && forward {
-                squid.tree.section("hierarchy").set_for(key, list, from);
+        self.tree.section("hierarchy").set_some("balance", balance, "cache_peer");
+        let mut hierarchy = |key, list: Vec<String>, from: &str| {
+            if forward {
+                self.tree.section("hierarchy").set_list(key, &list, from);
             }
         };
-        if let Some(balance) = balance {
-            self.tree.section("hierarchy").set_for("balance", balance, "cache_peer");
-        }
-        if has_parents || !written.is_empty() {
-            hierarchy(self, "always_direct", caches.always, "always_direct");
+        if !written.is_empty() {
+            hierarchy("always_direct", caches.always, "always_direct");
             let mut methods = caches.always_methods;
-            let usual = has_parents && caches.never.is_empty() && !caches.all_to_parents;
-            if usual {
+            if has_parents && caches.never.is_empty() && !caches.all_to_parents {
                 DIRECT_METHODS.iter().for_each(|name| add(&mut methods, *name));
             }
-            hierarchy(self, "always_direct_methods", methods, "nonhierarchical_direct");
+            hierarchy("always_direct_methods", methods, "nonhierarchical_direct");
         }
         if has_parents {
-            hierarchy(self, "never_direct", caches.never, "never_direct");
+            hierarchy("never_direct", caches.never, "never_direct");
         } else {
             for line in &caches.never_lines {
                 self.close(line, "no parent is written that these requests could go to");
@@ -285,9 +266,7 @@ impl Squid<'_> {
                     true => main > 0 || !first,
                     false => balance.is_none() && !first,
                 };
-                if is_backup {
-                    peer.section.set("backup", true, &peer.line.at);
-                }
+                peer.section.set_some("backup", is_backup.then_some(true), &peer.line.at);
                 first &= peer.is_default && main > 0;
                 if peer.balance.is_empty() && balance.is_some() && !peer.is_default {
                     why.push("one balance is for all parents");
@@ -307,35 +286,32 @@ pub(crate) type Senders = (Addresses, Addresses, Vec<Line>);
 
 /// Rules about senders: `proxy_protocol_access`, `icp_access` and others. The first line that
 /// matches decides.
-pub(crate) fn senders(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn senders(squid: &mut Squid, line: &Line) -> Becomes {
     let rule = squid.rule(line, 0);
     let (allowed, denied, lines) = squid.senders.entry(line.name.clone()).or_default();
     lines.push(line.clone());
     match rule.as_ref().map(|rule| (rule.allow, &rule.literals[..])) {
         Some((true, [(false, Set::Clients(networks))])) => {
             allowed.join(&Addresses::of(networks).without(denied));
-            squid.notes.carried(&line.at);
+            Carried
         }
         Some((false, [(false, Set::Clients(networks))])) => {
             denied.join(&Addresses::of(networks));
-            squid.notes.carried(&line.at);
+            Carried
         }
         Some((false, _)) => {
             *denied = Addresses::everyone();
-            let text = "only networks are carried; senders of later lines stay refused";
-            squid.notes.left(&line.at, text);
+            Left("only networks are carried; senders of later lines stay refused")
         }
-        _ => {
-            squid.notes.left(&line.at, "only networks are carried; other senders stay refused");
-        }
+        _ => Left("only networks are carried; other senders stay refused"),
     }
 }
 
 /// `udp_incoming_address`. It may come after the ports.
-pub(crate) fn udp_address(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn udp_address(squid: &mut Squid, line: &Line) -> Becomes {
     if line.word(0).parse::<std::net::IpAddr>().is_err() {
-        return squid.notes.left(&line.at, "it is not an address");
+        return Left("it is not an address");
     }
     squid.caches.address = Some(line.clone());
-    squid.notes.carried(&line.at);
+    Carried
 }

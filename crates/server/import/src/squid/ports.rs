@@ -1,13 +1,14 @@
 //! `http_port` and `https_port`: where clients connect.
 
-use ipnet::IpNet;
-
 use super::Squid;
 use super::lines::Line;
+use crate::note::Fate;
+use crate::table::Becomes::{self, Carried, Different, Left, Text};
+use crate::table::is_one;
 use crate::tree::Section;
 
 /// An address where clients connect.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Port {
     pub(crate) line: Line,
     address: String,
@@ -24,68 +25,50 @@ const PRIVATE: &str = "Squid reaches servers at any address; here those that are
                        forward.allow_to, and a CONNECT to port 443 must lead to TLS for the \
                        requested host (forward.check_server_name)";
 
-pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
-    let secure = line.name == "https_port";
+/// Options that need nothing here.
+const OPTIONS: &str = "name act-as-origin connection-auth tcpkeepalive cipher options tls-dh \
+    dhparams tls-min-version sslcontext disable-pmtu-discovery ignore-cc allow-direct protocol \
+    vport worker-queues";
+
+pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
     let Some(address) = address(line.word(0)) else {
-        let text = "its address is not an IP address: write that, and import again";
-        return squid.notes.left(&line.at, text);
+        return Left("its address is not an IP address: write that, and import again");
     };
-    let (mut accel, mut proxy_header, mut vhost) = (false, false, true);
-    let (mut site, mut chain, mut key) = (None, None, None);
+    let mut port = Port { line: line.clone(), address, ..Port::default() };
+    let (mut vhost, mut site, mut chain, mut key) = (true, None, None, None);
     let mut unknown = Vec::new();
-    for word in line.rest(1) {
-        let (option, value) = word.split_once('=').unwrap_or((word, ""));
+    for (option, value) in line.options(1) {
         match option {
-            "accel" => accel = true,
+            "accel" => port.accel = true,
             "intercept" | "tproxy" | "transparent" | "ssl-bump" => {
                 let text = format!("{option} is not supported, so this port is not written");
-                return squid.notes.left(&line.at, text);
+                return Text(Fate::NotCarried, text);
             }
-            "require-proxy-header" => proxy_header = true,
+            "require-proxy-header" => port.proxy_header = true,
             "defaultsite" => site = Some(value.to_owned()),
             "vhost" => vhost = true,
             "no-vhost" => vhost = false,
             "cert" | "tls-cert" => chain = Some(value.to_owned()),
             "key" | "tls-key" => key = Some(value.to_owned()),
-            "name"
-            | "act-as-origin"
-            | "connection-auth"
-            | "tcpkeepalive"
-            | "cipher"
-            | "options"
-            | "tls-dh"
-            | "dhparams"
-            | "tls-min-version"
-            | "sslcontext"
-            | "disable-pmtu-discovery"
-            | "ignore-cc"
-            | "allow-direct"
-            | "protocol"
-            | "vport"
-            | "worker-queues" => {}
-            _ => unknown.push(option.to_owned()),
+            _ if is_one(OPTIONS, option) => {}
+            _ => unknown.push(option),
         }
     }
-    let certificate = chain.map(|chain| (chain.clone(), key.unwrap_or(chain)));
-    if secure && certificate.is_none() {
-        let text = "it names no certificate (tls-cert=), so this port is not written";
-        return squid.notes.left(&line.at, text);
+    port.certificate = chain.map(|chain| (chain.clone(), key.unwrap_or(chain)));
+    if line.name == "https_port" && port.certificate.is_none() {
+        return Left("it names no certificate (tls-cert=), so this port is not written");
     }
-    if !unknown.is_empty() {
-        // One of them may ask for certificates of clients.
-        let text = format!("its options {} are not known here", unknown.join(", "));
-        squid.notes.unprotected(&line.at, text);
-        if !squid.options.open {
-            return;
-        }
-    } else if accel {
-        squid.notes.carried(&line.at);
-    } else {
-        squid.notes.different(&line.at, PRIVATE);
+    port.host = site.filter(|_| !vhost);
+    let becomes = if port.accel { Carried } else { Different(PRIVATE) };
+    if unknown.is_empty() || squid.open {
+        squid.ports.push(port);
     }
-    let host = site.filter(|_| !vhost);
-    let line = line.clone();
-    squid.ports.push(Port { line, address, accel, proxy_header, certificate, host });
+    if unknown.is_empty() {
+        return becomes;
+    }
+    // One of them may ask for certificates of clients.
+    let text = format!("its options {} are not known here", unknown.join(", "));
+    Text(Fate::Unprotected, text)
 }
 
 /// An address as ours are written. A port alone is all addresses of both families.
@@ -100,13 +83,12 @@ fn address(text: &str) -> Option<String> {
 
 impl Port {
     /// `[[listen]]`
-    pub(crate) fn section(&self, senders: &[IpNet]) -> Section {
+    pub(crate) fn section(&self, senders: &[String]) -> Section {
         let mut section = Section::new("listen");
         section.set("address", self.address.clone(), &self.line.at);
         section.set("role", if self.accel { "reverse" } else { "forward" }, &self.line.at);
         if self.proxy_header {
-            let senders: Vec<String> = senders.iter().map(ToString::to_string).collect();
-            section.set_for("proxy_from", senders, "proxy_protocol_access");
+            section.set("proxy_from", senders.to_vec(), "proxy_protocol_access");
         }
         if let Some((chain, key)) = &self.certificate {
             let tls = section.below("listen.tls").below("listen.tls.certificate");

@@ -4,7 +4,7 @@
 //! carried if it names networks alone, and what any line before denies is cut out of it. A line
 //! before that denies by something else than networks (a password, a time) denies all.
 
-use super::access::{Rule, is_everyone};
+use super::access::Rule;
 use super::acl::{Addresses, Set};
 use crate::limits::NETWORKS_MAX;
 use crate::note::Notes;
@@ -27,7 +27,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
         // Whether each list of methods has PURGE.
         let mut applies = true;
         let mut others = Vec::new();
-        for one @ (negated, set) in rule.literals.iter().filter(|one| !is_everyone(one)) {
+        for one @ (negated, set) in rule.parts() {
             match set {
                 Set::Methods(methods) => {
                     applies &= *negated != methods.iter().any(|method| method == PURGE);
@@ -63,7 +63,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
                 let is_url = |set: &Set| {
                     matches!(
                         set,
-                        Set::Domains { .. }
+                        Set::Domains(_)
                             | Set::Ports(_)
                             | Set::Paths(_)
                             | Set::Manager
@@ -88,5 +88,5 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
         }
         return Vec::new();
     };
-    networks.iter().map(ToString::to_string).collect()
+    super::texts_of(&networks)
 }

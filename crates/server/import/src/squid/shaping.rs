@@ -6,7 +6,9 @@ use super::Squid;
 use super::acl::{Addresses, Set};
 use super::lines::Line;
 use crate::limits::{NETWORKS_MAX, QUOTAS_MAX};
+use crate::note::Fate;
 use crate::route::quota;
+use crate::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Text};
 use crate::tree::{Section, Value};
 
 /// A pool: its class, its buckets, and its rules.
@@ -22,9 +24,9 @@ pub(crate) struct Pool {
 pub(crate) type Pools = BTreeMap<u64, Pool>;
 
 /// `delay_class`, `delay_parameters` and `delay_access`, each with the number of its pool.
-pub(crate) fn pool(squid: &mut Squid<'_>, line: &Line) {
+pub(crate) fn pool(squid: &mut Squid, line: &Line) -> Becomes {
     let Ok(number) = line.word(0).parse::<u64>() else {
-        return squid.notes.left(&line.at, "it does not begin with the number of a pool");
+        return Left("it does not begin with the number of a pool");
     };
     let pool = squid.pools.entry(number).or_default();
     pool.lines.push(line.clone());
@@ -33,56 +35,52 @@ pub(crate) fn pool(squid: &mut Squid<'_>, line: &Line) {
         "delay_parameters" => pool.parameters = Some(line.clone()),
         _ => pool.rules.push(line.clone()),
     }
+    Elsewhere
 }
 
 /// `client_ip_max_connections`
-pub(crate) fn connections_of(squid: &mut Squid<'_>, line: &Line) {
-    match line.word(0).parse::<u64>().ok().filter(|count| (1..=1_000_000).contains(count)) {
-        Some(count) => {
-            let section = connections(count, squid, line);
-            squid.tree.add(section);
-            squid.notes.carried(&line.at);
-        }
-        None => squid.notes.nothing(&line.at, "there is no limit"),
+pub(crate) fn connections_of(squid: &mut Squid, line: &Line) -> Becomes {
+    match line.word(0).parse::<u64>() {
+        Ok(count @ 1..=1_000_000) => connections(count, squid, line),
+        _ => Nothing("there is no limit"),
     }
 }
 
-/// A quota of connections for each client.
-pub(crate) fn connections(count: u64, squid: &Squid<'_>, line: &Line) -> Section {
-    let mut section = quota(squid.tree, "connections", "network", &line.at.to_string());
+/// Writes a quota of connections for each client.
+pub(crate) fn connections(count: u64, squid: &mut Squid, line: &Line) -> Becomes {
+    let mut section = quota(&squid.tree, "connections", "network", &line.at);
     section.set("connections", count, &line.at);
-    section
+    squid.tree.add(section);
+    Carried
 }
 
-/// What a bucket is for, by the class of its pool: how its quota is named, and `by`.
-const CLASSES: [&[(&str, &str, Option<u64>)]; 4] = [
-    &[("all", "all", None)],
-    &[("all", "all", None), ("host", "network", Some(32))],
-    &[("all", "all", None), ("network", "network", Some(24)), ("host", "network", Some(32))],
-    &[
-        ("all", "all", None),
-        ("network", "network", Some(24)),
-        ("host", "network", Some(32)),
-        ("user", "user", None),
-    ],
-];
+/// The buckets of a pool, by its class.
+const CLASSES: [&[Bucket]; 4] =
+    [&[ALL], &[ALL, HOST], &[ALL, NETWORK, HOST], &[ALL, NETWORK, HOST, USER]];
 
-impl Squid<'_> {
+/// The name of a bucket's quota, its `by`, and its `v4_prefix`.
+type Bucket = (&'static str, &'static str, Option<u64>);
+const ALL: Bucket = ("all", "all", None);
+const NETWORK: Bucket = ("network", "network", Some(24));
+const HOST: Bucket = ("host", "network", Some(32));
+const USER: Bucket = ("user", "user", None);
+
+impl Squid {
     /// Writes a quota for each bucket. A request has the first pool that allows it.
     pub(crate) fn shape(&mut self) {
         let mut before = Addresses::default();
         for (number, pool) in std::mem::take(&mut self.pools) {
             let written = self.pool(number, &pool, &before);
             for line in &pool.lines {
-                match &written {
-                    Ok(_) if line.name == "delay_parameters" => {
-                        let text = "a bucket is full at first; responses that are being stored \
-                                    are fetched at full speed";
-                        self.notes.different(&line.at, text);
-                    }
-                    Ok(_) => self.notes.carried(&line.at),
-                    Err(why) => self.notes.left(&line.at, why.clone()),
-                }
+                let becomes = match &written {
+                    Ok(_) if line.name == "delay_parameters" => Different(
+                        "a bucket is full at first; responses that are being stored are fetched \
+                         at full speed",
+                    ),
+                    Ok(_) => Carried,
+                    Err(why) => Text(Fate::NotCarried, why.clone()),
+                };
+                self.notes.became(&line.at, &becomes);
             }
             if let Ok((sections, clients)) = written {
                 sections.into_iter().for_each(|section| self.tree.add(section));
@@ -120,7 +118,7 @@ impl Squid<'_> {
         }
         let except = Addresses::everyone().without(&clients).networks(NETWORKS_MAX);
         let except = except.ok_or_else(|| format!("it has more than {NETWORKS_MAX} networks"))?;
-        let except: Vec<String> = except.iter().map(ToString::to_string).collect();
+        let except = super::texts_of(&except);
         let mut sections = Vec::new();
         if self.tree.all("quota").count() + buckets.len() > QUOTAS_MAX {
             return Err(format!("there are at most {QUOTAS_MAX} quotas"));
@@ -139,18 +137,13 @@ impl Squid<'_> {
             if *by == "user" && self.tree.all("forward").all(|one| one.get("users").is_none()) {
                 return Err("without passwords there are no users".to_owned());
             }
-            let from = line.at.to_string();
-            let mut section = quota(self.tree, &format!("pool-{number}-{name}"), by, &from);
-            if let Some(bits) = v4_prefix {
-                section.set("v4_prefix", *bits, &line.at);
-            }
+            let mut section = quota(&self.tree, &format!("pool-{number}-{name}"), by, &line.at);
+            section.set_some("v4_prefix", *v4_prefix, &line.at);
             section.set("bytes", format!("{restore}/s"), &line.at);
             let burst = max.clamp(1 << 10, 1 << 40);
             section.set("bytes_burst", Value::Bytes(burst), &line.at);
-            section.set_for("counts", "fetches", "delay pools are for misses");
-            if !except.is_empty() {
-                section.set_for("except_from", except.clone(), "delay_access");
-            }
+            section.set("counts", "fetches", "delay pools are for misses");
+            section.set_list("except_from", &except, "delay_access");
             sections.push(section);
         }
         Ok((sections, clients))

@@ -5,21 +5,12 @@
 use super::acl::Set;
 use super::lines::{Line, size, time};
 use super::{Squid, accel, peers, ports, shaping, store};
-use crate::tree::{Value, timeout as timeout_of};
+use crate::table::Becomes::{self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
+use crate::table::{find, is_one};
+use crate::tree::{Value, timeout};
 
-/// What becomes of a directive.
-enum Becomes {
-    /// This function carries it, and writes its note.
-    By(fn(&mut Squid<'_>, &Line)),
-    /// Nothing, for this reason.
-    Nothing(&'static str),
-    /// It is not carried, for this reason.
-    Left(&'static str),
-    /// The same, and it kept requests out, unless its words are `allow all`.
-    Unprotected(&'static str),
-}
-
-use Becomes::{By, Left, Nothing, Unprotected};
+/// A function of the table.
+type Carry = fn(&mut Squid, &Line) -> Becomes;
 
 const FTP: &str = "FTP is not spoken";
 const SHAPING: &str = "quotas pace responses, and not what clients send";
@@ -27,7 +18,7 @@ const HELPER: &str = "helper programs are not run";
 const ADAPTATION: &str = "no other program looks at requests";
 
 /// Names, with spaces between them.
-const TABLE: &[(&str, Becomes)] = &[
+const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("http_port https_port", By(ports::port)),
     ("http_access", By(http_access)),
     ("proxy_protocol_access icp_access htcp_access htcp_clr_access", By(peers::senders)),
@@ -47,12 +38,21 @@ const TABLE: &[(&str, Becomes)] = &[
     ("dns_nameservers", By(name_servers)),
     ("auth_param", By(auth_param)),
     ("workers", By(workers)),
-    ("cache_effective_user cache_effective_group", By(user)),
+    ("cache_effective_user", By(|squid, line| squid.set("server", "user", line.word(0), line))),
+    ("cache_effective_group", By(group)),
+    ("connect_timeout", By(|squid, line| squid.limit("connect_timeout", line, false))),
+    ("read_timeout", By(|squid, line| squid.limit("upstream_timeout", line, false))),
+    ("write_timeout", By(|squid, line| squid.limit("send_timeout", line, false))),
+    ("request_timeout", By(|squid, line| squid.limit("head_timeout", line, false))),
     (
-        "connect_timeout read_timeout write_timeout request_timeout client_idle_pconn_timeout \
-         persistent_request_timeout server_idle_pconn_timeout pconn_timeout shutdown_lifetime",
-        By(timeout),
+        "client_idle_pconn_timeout persistent_request_timeout",
+        By(|squid, line| squid.limit("idle_keep_alive", line, false)),
     ),
+    (
+        "server_idle_pconn_timeout pconn_timeout",
+        By(|squid, line| squid.limit("upstream_idle", line, true)),
+    ),
+    ("shutdown_lifetime", By(|squid, line| squid.limit("drain_timeout", line, true))),
     ("request_header_max_size", By(head_size)),
     ("tls_outgoing_options", By(tls_outgoing)),
     ("collapsed_forwarding", By(collapsed)),
@@ -148,30 +148,20 @@ const HARMLESS: &str = "\
     url_rewrite_bypass url_rewrite_children url_rewrite_extras vary_ignore_expire \
     windows_ipaddrchangemonitor";
 
-/// What becomes of this line.
-pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
-    let at = &line.at;
-    if has_no_list(line) {
-        return squid.notes.nothing(at, "Squid skips a line that names no list");
-    }
-    match TABLE
-        .iter()
-        .find(|(names, _)| names.split(' ').any(|name| name == line.name))
-        .map(|(_, becomes)| becomes)
-    {
-        Some(By(carry)) => carry(squid, line),
-        Some(Nothing(why)) => squid.notes.nothing(at, *why),
-        Some(Left(why)) => squid.notes.left(at, *why),
+/// Writes what becomes of a line, and its note.
+pub(crate) fn directive(squid: &mut Squid, line: &Line) {
+    let becomes = match find(TABLE, &line.name) {
+        _ if has_no_list(line) => Nothing("Squid skips a line that names no list"),
         // The last line of its kind: what no line before it denies is allowed.
-        Some(Unprotected(_)) if allows_all(line) => {
-            squid.notes.nothing(at, "all others are let in");
-        }
-        Some(Unprotected(why)) => squid.close(line, why),
-        None if HARMLESS.split(' ').any(|name| name == line.name) => {
-            squid.left(line, "there is no such setting");
-        }
-        None => squid.close(line, "this directive is not known here"),
+        Some(Unprotected(_)) if allows_all(line) => Nothing("all others are let in"),
+        Some(entry) => entry.of(|carry| carry(squid, line)),
+        None if is_one(HARMLESS, &line.name) => Left("there is no such setting"),
+        None => Unprotected("this directive is not known here"),
+    };
+    if let Unprotected(why) = becomes {
+        return squid.close(line, why);
     }
+    squid.notes.became(&line.at, &becomes);
 }
 
 /// Whether a line allows or denies, and does not say for which lists.
@@ -185,127 +175,128 @@ fn allows_all(line: &Line) -> bool {
     line.words == ["allow", "all"] && !line.name.starts_with("adaptation")
 }
 
-impl Squid<'_> {
+pub(super) const NO_RULE: Becomes = Left("a rule begins with allow or deny");
+const NO_SIZE: Becomes = Left("it is not a size");
+const NO_TIMEOUT: &str = "a time-out is from a millisecond to a day";
+
+impl Squid {
     /// A restriction was not carried: no request is let in.
     pub(super) fn close(&mut self, line: &Line, why: &str) {
         self.notes.unprotected(&line.at, why);
-        let unknown = (false, Set::Unknown(why.to_owned()));
-        let (line, literals) = (line.clone(), vec![unknown]);
-        self.rules.insert(0, super::Rule { line, allow: false, literals });
+        let literals = vec![(false, Set::Unknown(why.to_owned()))];
+        self.rules.insert(0, super::Rule { line: line.clone(), allow: false, literals });
     }
 
-    fn carried(&mut self, line: &Line) {
-        self.notes.carried(&line.at);
+    /// A key of a section that is the value of a line.
+    fn set(
+        &mut self,
+        section: &'static str,
+        key: &'static str,
+        value: impl Into<Value>,
+        line: &Line,
+    ) -> Becomes {
+        self.tree.section(section).set(key, value, &line.at);
+        Carried
     }
 
-    fn left(&mut self, line: &Line, why: &str) {
-        self.notes.left(&line.at, why);
+    /// A time-out of `[limits]`.
+    fn limit(&mut self, key: &'static str, line: &Line, may_be_zero: bool) -> Becomes {
+        let Some(time) = time(&line.words) else { return Left("it is not a time") };
+        match timeout(Some(time)).or(may_be_zero.then_some(Value::Time(time))) {
+            Some(time) => self.set("limits", key, time, line),
+            None => Left(NO_TIMEOUT),
+        }
     }
 }
 
 /// The notes are written at the end, when the order of all rules is known.
-fn http_access(squid: &mut Squid<'_>, line: &Line) {
-    match squid.rule(line, 0) {
-        Some(rule) => squid.rules.push(rule),
-        None => squid.left(line, "a rule begins with allow or deny"),
-    }
+fn http_access(squid: &mut Squid, line: &Line) -> Becomes {
+    let Some(rule) = squid.rule(line, 0) else { return NO_RULE };
+    squid.rules.push(rule);
+    Elsewhere
 }
 
-fn adaptation(squid: &mut Squid<'_>, line: &Line) {
-    match line.word(0) {
-        "off" => squid.notes.nothing(&line.at, ADAPTATION),
-        _ => squid.close(line, ADAPTATION),
-    }
+fn adaptation(_: &mut Squid, line: &Line) -> Becomes {
+    if line.word(0) == "off" { Nothing(ADAPTATION) } else { Unprotected(ADAPTATION) }
 }
 
 /// The clients behind a proxy are those of later rules, so its own address must not be let in.
-fn follow(squid: &mut Squid<'_>, line: &Line) {
+fn follow(_: &mut Squid, line: &Line) -> Becomes {
     let why = "the client is the one that connects";
+    if line.word(0) == "deny" { Nothing(why) } else { Unprotected(why) }
+}
+
+fn half_closed(_: &mut Squid, line: &Line) -> Becomes {
     match line.word(0) {
-        "deny" => squid.notes.nothing(&line.at, why),
-        _ => squid.close(line, why),
+        "on" => Left("a client that closes its direction has left: see forward.finish_abandoned"),
+        _ => Nothing("a client that closes its direction has left"),
     }
 }
 
-fn half_closed(squid: &mut Squid<'_>, line: &Line) {
-    match line.word(0) {
-        "on" => squid.left(
-            line,
-            "a client that closes its direction has left: see forward.finish_abandoned",
-        ),
-        _ => squid.notes.nothing(&line.at, "a client that closes its direction has left"),
-    }
-}
-
-fn bump(squid: &mut Squid<'_>, line: &Line) {
+fn bump(_: &mut Squid, line: &Line) -> Becomes {
     let why = "TLS between client and server is never opened";
-    match line.word(0) {
-        "terminate" => squid.close(line, why),
-        _ => squid.left(line, why),
-    }
+    if line.word(0) == "terminate" { Unprotected(why) } else { Left(why) }
 }
 
-fn memory(squid: &mut Squid<'_>, line: &Line) {
-    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+fn memory(squid: &mut Squid, line: &Line) -> Becomes {
+    let Some(bytes) = size(&line.words) else { return NO_SIZE };
     squid.memory = bytes.max(1 << 20);
-    squid.tree.section("store").set("memory", Value::Bytes(squid.memory), &line.at);
-    squid.carried(line);
+    squid.set("store", "memory", Value::Bytes(squid.memory), line)
 }
 
-fn object_size(squid: &mut Squid<'_>, line: &Line) {
-    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+fn object_size(squid: &mut Squid, line: &Line) -> Becomes {
+    let Some(bytes) = size(&line.words) else { return NO_SIZE };
     let which = usize::from(line.name == "maximum_object_size");
     squid.object_max[which] = Some((bytes, line.at.clone()));
-    let text = "as limits.object_share, a whole divisor of store.memory; with a store on disk \
-                maximum_object_size counts, otherwise that in memory";
-    squid.notes.different(&line.at, text);
+    Different(
+        "as limits.object_share, a whole divisor of store.memory; with a store on disk \
+         maximum_object_size counts, otherwise that in memory",
+    )
 }
 
 /// The smallest store on disk.
 const DISK_MIN: u64 = 32 << 20;
 
-fn cache_dir(squid: &mut Squid<'_>, line: &Line) {
+fn cache_dir(squid: &mut Squid, line: &Line) -> Becomes {
     let (kind, path) = (line.word(0), line.word(1));
     let Some(bytes) = line.word(2).parse::<u64>().ok().filter(|mb| (1..1 << 30).contains(mb))
     else {
-        return squid.left(line, "its size is not a number of megabytes");
+        return Left("its size is not a number of megabytes");
     };
     if !matches!(kind, "ufs" | "aufs" | "diskd" | "rock") {
-        return squid.left(line, "this type of store is not known here");
+        return Left("this type of store is not known here");
     }
     let store = squid.tree.section("store");
     if store.get("path").is_some() {
-        return squid.left(line, "there is one store on disk; make the first one larger");
+        return Left("there is one store on disk; make the first one larger");
     }
     store.set("path", format!("{}/plimsoll", path.trim_end_matches('/')), &line.at);
     store.set("bytes", Value::Bytes((bytes << 20).max(DISK_MIN)), &line.at);
-    let text = "the store is empty at first, in a directory of this name in Squid's, and has at \
-                least 32 MiB";
-    squid.notes.different(&line.at, text);
+    Different(
+        "the store is empty at first, in a directory of this name in Squid's, and has at least \
+         32 MiB",
+    )
 }
 
-fn log_format(squid: &mut Squid<'_>, line: &Line) {
+fn log_format(squid: &mut Squid, line: &Line) -> Becomes {
     let format = format!("squid:{}", line.rest(1).join(" "));
     if format.parse::<access_log::LogFormat>().is_err() {
-        return squid.left(line, "it has a code that is not known here");
+        return Left("it has a code that is not known here");
     }
     squid.formats.insert(line.word(0).to_owned(), format);
-    squid.carried(line);
+    Carried
 }
 
-fn access_log(squid: &mut Squid<'_>, line: &Line) {
-    let (module, path) = match line.word(0).split_once(':') {
-        Some((module, path)) => (module, path),
-        None => ("stdio", line.word(0)),
-    };
+fn access_log(squid: &mut Squid, line: &Line) -> Becomes {
+    let (module, path) = line.word(0).split_once(':').unwrap_or(("stdio", line.word(0)));
     if line.word(0) == "none" {
-        return squid.notes.nothing(&line.at, "without [log] there is no log");
+        return Nothing("without [log] there is no log");
     }
     if !matches!(module, "stdio" | "daemon") || !path.starts_with('/') {
-        return squid.left(line, "the log is a file");
+        return Left("the log is a file");
     }
     if squid.tree.section("log").get("path").is_some() {
-        return squid.left(line, "there is one access log");
+        return Left("there is one access log");
     }
     let (mut name, mut lists) = ("squid", false);
     for word in line.rest(1) {
@@ -322,198 +313,146 @@ fn access_log(squid: &mut Squid<'_>, line: &Line) {
         "squid" | "common" | "combined" => Some(name.to_owned()),
         name => squid.formats.get(name).cloned(),
     };
+    let is_known = format.is_some();
     let log = squid.tree.section("log");
     log.set("path", path, &line.at);
-    log.set("format", format.clone().unwrap_or_else(|| "squid".to_owned()), &line.at);
-    if lists {
-        squid.left(line, "all requests are logged, not only those of these lists");
-    } else if format.is_none() {
-        squid.left(line, "its format is not known here; the log is in the format squid");
-    } else {
-        squid.carried(line);
+    log.set("format", format.unwrap_or_else(|| "squid".to_owned()), &line.at);
+    match (lists, is_known) {
+        (true, _) => Left("all requests are logged, not only those of these lists"),
+        (_, false) => Left("its format is not known here; the log is in the format squid"),
+        _ => Carried,
     }
 }
 
-fn visible_hostname(squid: &mut Squid<'_>, line: &Line) {
+fn visible_hostname(squid: &mut Squid, line: &Line) -> Becomes {
     let name = line.word(0);
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     if name.is_empty() || name.len() > 128 || !name.bytes().all(plain) {
-        return squid.left(line, "it is not a name for Via");
+        return Left("it is not a name for Via");
     }
     let via = squid.tree.section("via");
     // The name that must be unique decides.
     if line.name == "unique_hostname" || via.get("name").is_none() {
         via.set("name", name, &line.at);
     }
-    squid.carried(line);
+    Carried
 }
 
-fn via(squid: &mut Squid<'_>, line: &Line) {
-    let on = line.word(0) == "on";
-    let via = squid.tree.section("via");
-    via.set("requests", on, &line.at);
-    via.set("responses", on, &line.at);
-    squid.carried(line);
+fn via(squid: &mut Squid, line: &Line) -> Becomes {
+    squid.set("via", "requests", line.word(0) == "on", line);
+    squid.set("via", "responses", line.word(0) == "on", line)
 }
 
-fn forwarded_for(squid: &mut Squid<'_>, line: &Line) {
-    let word = match line.word(0) {
-        "on" => "add",
-        "transparent" => "off",
-        "delete" | "off" => "delete",
-        "truncate" => "replace",
-        _ => return squid.left(line, "this value is not known here"),
+fn forwarded_for(squid: &mut Squid, line: &Line) -> Becomes {
+    let (word, becomes) = match line.word(0) {
+        "on" => ("add", Carried),
+        "transparent" => ("off", Carried),
+        "delete" => ("delete", Carried),
+        "off" => {
+            let text = "the field is removed, where Squid adds the word `unknown`";
+            ("delete", Different(text))
+        }
+        "truncate" => ("replace", Carried),
+        _ => return Left("this value is not known here"),
     };
     squid.forwarded_for = Some((word, line.at.clone()));
-    if line.word(0) == "off" {
-        let text = "the field is removed, where Squid adds the word `unknown`";
-        squid.notes.different(&line.at, text);
-    } else {
-        squid.carried(line);
-    }
+    becomes
 }
 
 /// Name servers that our resolver takes.
 const NAME_SERVERS_MAX: usize = 3;
 
-fn name_servers(squid: &mut Squid<'_>, line: &Line) {
+fn name_servers(squid: &mut Squid, line: &Line) -> Becomes {
     let addresses: Option<Vec<std::net::IpAddr>> =
         line.words.iter().map(|word| word.parse().ok()).collect();
     let Some(addresses) = addresses.filter(|all| !all.is_empty()) else {
-        return squid.left(line, "a name server is an IP address");
+        return Left("a name server is an IP address");
     };
     let texts = addresses.iter().take(NAME_SERVERS_MAX);
     let texts: Vec<String> =
         texts.map(|ip| std::net::SocketAddr::new(*ip, 53).to_string()).collect();
-    squid.tree.section("dns").set("servers", texts, &line.at);
-    if addresses.len() > NAME_SERVERS_MAX {
-        squid.left(line, "only the first three are used");
-    } else {
-        squid.carried(line);
-    }
+    let becomes = squid.set("dns", "servers", texts, line);
+    if addresses.len() > NAME_SERVERS_MAX { Left("only the first three are used") } else { becomes }
 }
 
-fn auth_param(squid: &mut Squid<'_>, line: &Line) {
+fn auth_param(squid: &mut Squid, line: &Line) -> Becomes {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     match &words[..] {
         ["basic", "program", program, file] if program.ends_with("basic_ncsa_auth") => {
-            squid.tree.section("forward").set("users", *file, &line.at);
-            let text = "hashes must be bcrypt (htpasswd -B); `plimsoll check` names others";
-            squid.notes.different(&line.at, text);
+            squid.set("forward", "users", *file, line);
+            Different("hashes must be bcrypt (htpasswd -B); `plimsoll check` names others")
         }
         ["basic", "realm", realm @ ..] => {
             let realm = realm.join(" ");
             let plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
             if realm.is_empty() || realm.len() > 128 || !realm.bytes().all(plain) {
-                return squid.left(line, "it is not a realm of plain characters");
+                return Left("it is not a realm of plain characters");
             }
-            squid.tree.section("forward").set("realm", realm, &line.at);
-            squid.carried(line);
+            squid.set("forward", "realm", realm, line)
         }
-        ["basic", "children" | "credentialsttl" | "casesensitive" | "utf8", ..] => {
-            let text = "passwords are verified by threads, and a correct one is remembered for \
-                        five minutes";
-            squid.notes.nothing(&line.at, text);
-        }
-        _ => squid.left(line, "only Basic authentication with basic_ncsa_auth is carried"),
+        ["basic", "children" | "credentialsttl" | "casesensitive" | "utf8", ..] => Nothing(
+            "passwords are verified by threads, and a correct one is remembered for five minutes",
+        ),
+        _ => Left("only Basic authentication with basic_ncsa_auth is carried"),
     }
 }
 
-fn workers(squid: &mut Squid<'_>, line: &Line) {
+fn workers(squid: &mut Squid, line: &Line) -> Becomes {
     match line.word(0).parse::<u64>() {
-        Ok(count) if (1..=1024).contains(&count) => {
-            squid.tree.section("server").set("workers", Value::Count(count), &line.at);
-            squid.carried(line);
-        }
-        _ => squid.left(line, "it is not a number of threads"),
+        Ok(count @ 1..=1024) => squid.set("server", "workers", count, line),
+        _ => Left("it is not a number of threads"),
     }
 }
 
-fn user(squid: &mut Squid<'_>, line: &Line) {
-    let key = if line.name == "cache_effective_user" { "user" } else { "group" };
-    let server = squid.tree.section("server");
-    if key == "group" && server.get("user").is_none() {
-        return squid.left(line, "a group needs a user");
-    }
-    server.set(key, line.word(0), &line.at);
-    squid.carried(line);
-}
-
-fn timeout(squid: &mut Squid<'_>, line: &Line) {
-    let Some(time) = time(&line.words) else { return squid.left(line, "it is not a time") };
-    let (key, may_be_zero) = match line.name.as_str() {
-        "connect_timeout" => ("connect_timeout", false),
-        "read_timeout" => ("upstream_timeout", false),
-        "write_timeout" => ("send_timeout", false),
-        "request_timeout" => ("head_timeout", false),
-        "server_idle_pconn_timeout" | "pconn_timeout" => ("upstream_idle", true),
-        "shutdown_lifetime" => ("drain_timeout", true),
-        _ => ("idle_keep_alive", false),
-    };
-    match timeout_of(Some(time)).or(may_be_zero.then_some(Value::Time(time))) {
-        Some(time) => {
-            squid.tree.section("limits").set(key, time, &line.at);
-            squid.carried(line);
-        }
-        None => squid.left(line, "a time-out is from a millisecond to a day"),
+fn group(squid: &mut Squid, line: &Line) -> Becomes {
+    match squid.tree.section("server").get("user") {
+        Some(_) => squid.set("server", "group", line.word(0), line),
+        None => Left("a group needs a user"),
     }
 }
 
-fn head_size(squid: &mut Squid<'_>, line: &Line) {
-    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+fn head_size(squid: &mut Squid, line: &Line) -> Becomes {
+    let Some(bytes) = size(&line.words) else { return NO_SIZE };
     let kept = bytes.clamp(1 << 10, 32 << 10);
-    squid.tree.section("limits").set("head_bytes_max", Value::Bytes(kept), &line.at);
-    if kept == bytes {
-        squid.carried(line);
-    } else {
-        squid.notes.different(&line.at, "a head has 1 to 32 KiB");
+    let becomes = squid.set("limits", "head_bytes_max", Value::Bytes(kept), line);
+    if kept == bytes { becomes } else { Different("a head has 1 to 32 KiB") }
+}
+
+fn body_size(squid: &mut Squid, line: &Line) -> Becomes {
+    match size(&line.words) {
+        None => NO_SIZE,
+        // No bytes are no limit.
+        Some(0) => Carried,
+        Some(bytes) => squid.set("limits", "body_bytes_max", Value::Bytes(bytes), line),
     }
 }
 
-fn body_size(squid: &mut Squid<'_>, line: &Line) {
-    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
-    // No bytes are no limit.
-    if bytes > 0 {
-        squid.tree.section("limits").set("body_bytes_max", Value::Bytes(bytes), &line.at);
-    }
-    squid.carried(line);
-}
-
-fn tls_outgoing(squid: &mut Squid<'_>, line: &Line) {
-    let mut unknown = false;
+fn tls_outgoing(squid: &mut Squid, line: &Line) -> Becomes {
+    let mut becomes = Carried;
     for word in &line.words {
-        match word.split_once('=') {
-            Some(("cafile", file)) => squid.tree.section("https").set("ca", file, &line.at),
-            _ => unknown = true,
+        match word.strip_prefix("cafile=") {
+            Some(file) => squid.tree.section("https").set("ca", file, &line.at),
+            None => becomes = Left("only cafile= is carried"),
         }
     }
-    if unknown {
-        squid.left(line, "only cafile= is carried");
-    } else {
-        squid.carried(line);
-    }
+    becomes
 }
 
-fn collapsed(squid: &mut Squid<'_>, line: &Line) {
-    if line.word(0) == "on" {
-        squid.notes.nothing(&line.at, "requests are always collapsed");
-    } else {
-        squid.notes.different(&line.at, "requests are always collapsed");
-    }
+fn collapsed(_: &mut Squid, line: &Line) -> Becomes {
+    let why = "requests are always collapsed";
+    if line.word(0) == "on" { Nothing(why) } else { Different(why) }
 }
 
-fn header_access(squid: &mut Squid<'_>, line: &Line) {
+fn header_access(squid: &mut Squid, line: &Line) -> Becomes {
+    let why = "requests of forward listeners are not changed";
     match [line.word(0), line.word(1), line.word(2)] {
-        ["Via", "deny", "all"] => {
-            squid.tree.section("via").set("requests", false, &line.at);
-            squid.carried(line);
-        }
+        ["Via", "deny", "all"] => squid.set("via", "requests", false, line),
         ["X-Forwarded-For", "deny", "all"] => {
             squid.forwarded_for = Some(("delete", line.at.clone()));
-            squid.carried(line);
+            Carried
         }
-        [_, "allow", _] => squid.left(line, "requests of forward listeners are not changed"),
+        [_, "allow", _] => Left(why),
         // It hides what the client sent from servers.
-        _ => squid.close(line, "requests of forward listeners are not changed"),
+        _ => Unprotected(why),
     }
 }

@@ -1,8 +1,7 @@
 //! Files of Squid, and what becomes of them. Each imported file is read by the server's own reader.
 
-use super::*;
 use crate::tests::{fate, has, lacks, why};
-use crate::{Fate, Imported, Source};
+use crate::{Fate, Imported, Options, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
     crate::tests::imported(Source::Squid, "squid.conf", text, open)

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::lexer::Word;
 use super::parser::{Block, Field, Kind, Program};
 use crate::note::{Notes, Place};
-use crate::tree::{self, Section, Tree, Value, timeout};
+use crate::table::Becomes::{self, Carried, Different, Left};
+use crate::tree::{self, Section, Tree, Value, authority, timeout};
 
 /// A group of backends.
 struct Director {
@@ -13,6 +14,9 @@ struct Director {
     kind: String,
     backends: Vec<(String, Option<u64>)>,
 }
+
+/// Varnish sends it by its built-in subroutine.
+const FORWARDED: &str = "X-Forwarded-For, as Varnish sends it";
 
 /// Writes an upstream for each backend, and for each director of `vcl_init`. Returns their names,
 /// that of the default backend first.
@@ -23,6 +27,7 @@ pub(crate) fn upstreams(
     notes: &mut Notes,
 ) -> Vec<String> {
     let mut names = Vec::new();
+    let forwarded = forwards.then_some("x_forwarded");
     for block in &program.blocks {
         match block.kind.as_str() {
             "backend" if block.fields.iter().any(|field| field.name == "host") => {
@@ -31,7 +36,7 @@ pub(crate) fn upstreams(
                 section.set("name", block.name.clone(), &block.at);
                 server(&mut section, block, None, false, notes);
                 settings(&mut section, block, program, notes);
-                usual(&mut section, forwards);
+                section.set_some("forwarded", forwarded, FORWARDED);
                 tree.add(section);
                 notes.carried(&block.at);
             }
@@ -49,28 +54,19 @@ pub(crate) fn upstreams(
         section.set("balance", balance, &director.at);
         let mut first = None;
         for (at, (backend, weight)) in director.backends.iter().enumerate() {
-            let found = program.blocks.iter().find(|b| b.kind == "backend" && b.name == *backend);
-            let Some(block) = found else { continue };
+            let Some(block) = program.block("backend", backend) else { continue };
             first = first.or(Some(block));
             let backup = director.kind == "fallback" && at > 0;
             server(&mut section, block, *weight, backup, notes);
         }
         if let Some(block) = first {
             settings(&mut section, block, program, notes);
-            usual(&mut section, forwards);
+            section.set_some("forwarded", forwarded, FORWARDED);
             tree.add(section);
             names.push(name);
         }
     }
     names
-}
-
-/// Varnish sends X-Forwarded-For by its built-in subroutine.
-fn usual(section: &mut Section, forwards: bool) {
-    if !forwards {
-        return;
-    }
-    section.set_for("forwarded", "x_forwarded", "X-Forwarded-For, as Varnish sends it");
 }
 
 fn server(
@@ -81,13 +77,12 @@ fn server(
     notes: &mut Notes,
 ) {
     let value = |name: &str| block.fields.iter().find(|field| field.name == name);
-    for field in ["host", "port", "max_connections"].iter().filter_map(|name| value(name)) {
+    for field in ["host", "port", "max_connections"].into_iter().filter_map(value) {
         notes.carried(&field.at);
     }
     let Some(host) = value("host") else { return };
     let port = value("port").map_or("80", |port| port.value.as_str());
-    let host =
-        if host.value.contains(':') { format!("[{}]", host.value) } else { host.value.clone() };
+    let host = authority(&host.value);
     let max = value("max_connections").and_then(|field| field.value.parse::<u64>().ok());
     let max = max.filter(|max| (1..=1_000_000).contains(max));
     let numbers = (weight.map(|weight| weight.clamp(1, 1000)), max);
@@ -96,51 +91,46 @@ fn server(
 
 fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut Notes) {
     for field in &block.fields {
-        match field.name.as_str() {
-            "host" | "port" | "max_connections" => {}
+        let becomes = match field.name.as_str() {
+            // They belong to the server.
+            "host" | "port" | "max_connections" => continue,
             "host_header" => {
                 section.set("host", field.value.clone(), &field.at);
-                notes.carried(&field.at);
+                Carried
             }
-            "connect_timeout" | "first_byte_timeout" | "between_bytes_timeout" => {
-                let key = match field.name.as_str() {
-                    "connect_timeout" => "connect",
-                    "first_byte_timeout" => "first_byte",
-                    _ => "idle",
-                };
-                match timeout(units::duration(&field.value).ok()) {
-                    Some(time) => {
-                        section.below("upstream.timeouts").set(key, time, &field.at);
-                        notes.carried(&field.at);
-                    }
-                    None => notes.left(&field.at, "it is not a time-out"),
-                }
-            }
+            "connect_timeout" => time_out(section, "connect", field),
+            "first_byte_timeout" => time_out(section, "first_byte", field),
+            "between_bytes_timeout" => time_out(section, "idle", field),
             "probe" => {
-                let named = program
-                    .blocks
-                    .iter()
-                    .find(|other| other.kind == "probe" && other.name == field.value);
+                let named = program.block("probe", &field.value);
                 let fields = named.map_or(&field.inner, |probe| &probe.fields);
-                probe(section, field, fields, notes);
+                probe(section, field, fields, notes)
             }
-            _ => notes.left(&field.at, "this field is not known here"),
-        }
+            _ => Left("this field is not known here"),
+        };
+        notes.became(&field.at, &becomes);
     }
 }
 
+fn time_out(section: &mut Section, key: &'static str, field: &Field) -> Becomes {
+    let Some(time) = timeout(units::duration(&field.value).ok()) else {
+        return Left("it is not a time-out");
+    };
+    section.below("upstream.timeouts").set(key, time, &field.at);
+    Carried
+}
+
 /// `[upstream.health]`. A window of probes becomes numbers of consecutive ones.
-fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes) {
+fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes) -> Becomes {
     let health = section.below("upstream.health");
     let value = |name: &str| fields.iter().find(|field| field.name == name);
     match value("url").filter(|url| url.value.starts_with('/')) {
         Some(url) => health.set("path", url.value.clone(), &url.at),
         None => health.set("path", "/", &at.at),
     }
-    for name in ["interval", "timeout"] {
-        let key = if name == "interval" { "interval" } else { "timeout" };
-        if let Some((time, field)) = value(name)
-            .and_then(|field| Some((timeout(units::duration(&field.value).ok())?, field)))
+    for key in ["interval", "timeout"] {
+        if let Some(field) = value(key)
+            && let Some(time) = timeout(units::duration(&field.value).ok())
         {
             health.set(key, time, &field.at);
         }
@@ -157,8 +147,7 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
             _ => notes.left(&field.at, "a check is a GET of a path"),
         }
     }
-    let text = "consecutive checks count, instead of a window; a status from 200 to 399 is well";
-    notes.different(&at.at, text);
+    Different("consecutive checks count, instead of a window; a status from 200 to 399 is well")
 }
 
 /// The directors that `vcl_init` makes. Its notes are written here.
@@ -191,33 +180,29 @@ fn directors(program: &Program) -> BTreeMap<String, Director> {
     found
 }
 
-fn init(program: &Program) -> impl Iterator<Item = &super::parser::Stmt> {
-    program.subs.iter().filter(|(name, _)| name == "vcl_init").flat_map(|(_, body)| body)
+fn init(program: &Program) -> &[super::parser::Stmt] {
+    program.sub("vcl_init").unwrap_or_default()
 }
 
 /// The notes of `vcl_init`.
 pub(crate) fn init_notes(program: &Program, names: &[String], notes: &mut Notes) {
     for stmt in init(program) {
-        let at = &stmt.at;
-        match &stmt.kind {
+        let becomes = match &stmt.kind {
             Kind::Other(name, words) if name == "new" => match &words[..] {
                 [Word::Name(own), _, Word::Name(kind), ..] if names.contains(own) => {
                     match kind.trim_start_matches("directors.") {
-                        "round_robin" | "fallback" => notes.carried(at),
-                        "random" => notes.different(at, "requests are balanced in turn, by weight"),
-                        "hash" | "shard" => {
-                            notes.different(at, "requests are balanced by their URL");
-                        }
-                        _ => {
-                            notes.left(at, "requests are balanced in turn");
-                        }
+                        "round_robin" | "fallback" => Carried,
+                        "random" => Different("requests are balanced in turn, by weight"),
+                        "hash" | "shard" => Different("requests are balanced by their URL"),
+                        _ => Left("requests are balanced in turn"),
                     }
                 }
-                _ => notes.left(at, "this object is not known here"),
+                _ => Left("this object is not known here"),
             },
-            Kind::Other(name, _) if name.ends_with(".add_backend") => notes.carried(at),
-            Kind::Return(_) => notes.carried(at),
-            _ => notes.left(at, "this is not known here"),
-        }
+            Kind::Other(name, _) if name.ends_with(".add_backend") => Carried,
+            Kind::Return(_) => Carried,
+            _ => Left("this is not known here"),
+        };
+        notes.became(&stmt.at, &becomes);
     }
 }

@@ -11,34 +11,30 @@ use crate::route::Path;
 /// Whether a condition holds; `None`: not known.
 pub(crate) type Truth = Option<bool>;
 
-/// How many comparisons a condition has.
-pub(crate) fn comparisons(expr: &Expr) -> usize {
+/// The comparisons of a condition.
+pub(crate) fn comparisons(expr: &Expr) -> Vec<&Expr> {
     match expr {
-        Expr::Or(all) | Expr::And(all) => all.iter().map(comparisons).sum(),
+        Expr::Or(all) | Expr::And(all) => all.iter().flat_map(comparisons).collect(),
         Expr::Not(inner) => comparisons(inner),
-        Expr::Compare(..) | Expr::Is(_) | Expr::Call(..) | Expr::Unknown => 1,
+        Expr::Compare(..) | Expr::Is(_) | Expr::Call(..) | Expr::Unknown => vec![expr],
     }
 }
 
 pub(crate) fn mentions(expr: &Expr, name: &str) -> bool {
-    match expr {
-        Expr::Or(all) | Expr::And(all) => all.iter().any(|one| mentions(one, name)),
-        Expr::Not(inner) => mentions(inner, name),
+    comparisons(expr).iter().any(|one| match one {
         Expr::Compare(left, ..) | Expr::Is(left) | Expr::Call(left) => left == name,
-        Expr::Unknown => false,
-    }
+        _ => false,
+    })
 }
 
 /// Whether a condition looks only at the address by which a client came.
 pub(crate) fn is_by_address(expr: &Expr) -> bool {
-    match expr {
-        Expr::Or(all) | Expr::And(all) => all.iter().all(is_by_address),
-        Expr::Not(inner) => is_by_address(inner),
+    comparisons(expr).iter().all(|one| match one {
         Expr::Compare(left, ..) | Expr::Is(left) => {
             matches!(left.as_str(), "req.http.host" | "req.http.x-forwarded-proto")
         }
-        Expr::Call(_) | Expr::Unknown => false,
-    }
+        _ => false,
+    })
 }
 
 /// Whether a condition holds only for responses that no client waits for.
@@ -72,23 +68,14 @@ pub(crate) fn status_min(expr: &Expr) -> u64 {
 
 pub(crate) fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth {
     match expr {
-        Expr::Or(all) => {
-            let mut known = Some(false);
+        Expr::Or(all) | Expr::And(all) => {
+            // One that is true decides that some are, and one that is not that not all are.
+            let decisive = matches!(expr, Expr::Or(_));
+            let mut known = Some(!decisive);
             for one in all {
                 match truth(one, request, state) {
-                    Some(true) => return Some(true),
-                    Some(false) => {}
-                    None => known = None,
-                }
-            }
-            known
-        }
-        Expr::And(all) => {
-            let mut known = Some(true);
-            for one in all {
-                match truth(one, request, state) {
-                    Some(false) => return Some(false),
-                    Some(true) => {}
+                    Some(truth) if truth == decisive => return Some(truth),
+                    Some(_) => {}
                     None => known = None,
                 }
             }
@@ -222,34 +209,28 @@ pub(crate) struct Named {
 pub(crate) fn named(program: &Program) -> Named {
     let mut named = Named::default();
     let mut todo: Vec<&Stmt> = program.subs.iter().flat_map(|(_, body)| body).collect();
-    let mut conditions: Vec<&Expr> = Vec::new();
     while let Some(stmt) = todo.pop() {
-        if let Kind::If(arms) = &stmt.kind {
-            conditions.extend(arms.iter().filter_map(|(condition, _)| condition.as_ref()));
-            todo.extend(arms.iter().flat_map(|(_, body)| body));
-        }
-    }
-    while let Some(condition) = conditions.pop() {
-        match condition {
-            Expr::Or(all) | Expr::And(all) => conditions.extend(all),
-            Expr::Not(inner) => conditions.push(inner),
-            Expr::Compare(left, sign, Word::Text(text)) => match left.as_str() {
-                "req.http.host" | "bereq.http.host" => {
+        let Kind::If(arms) = &stmt.kind else { continue };
+        todo.extend(arms.iter().flat_map(|(_, body)| body));
+        let conditions = arms.iter().filter_map(|(condition, _)| condition.as_ref());
+        for one in conditions.flat_map(comparisons) {
+            let Expr::Compare(left, sign, Word::Text(text)) = one else { continue };
+            match (left.as_str(), *sign) {
+                ("req.http.host" | "bereq.http.host", sign) => {
                     named.hosts.extend(hosts(sign, text).unwrap_or_default());
                 }
-                "req.url" | "bereq.url" => {
+                ("req.url" | "bereq.url", sign) => {
                     named.paths.extend(paths(sign, text).unwrap_or_default());
                 }
-                "req.method" | "bereq.method" if matches!(*sign, "==" | "!=") => {
+                ("req.method" | "bereq.method", "==" | "!=") => {
                     named.methods.insert(text.clone());
                 }
-                "req.method" | "bereq.method" => {
+                ("req.method" | "bereq.method", _) => {
                     let found = literal(text).map(|found| found.texts);
                     named.methods.extend(found.unwrap_or_default());
                 }
                 _ => {}
-            },
-            Expr::Compare(..) | Expr::Is(_) | Expr::Call(..) | Expr::Unknown => {}
+            }
         }
     }
     named

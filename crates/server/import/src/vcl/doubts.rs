@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::Run;
 use super::conditions::{is_background, is_by_address, status_min};
-use super::eval::{Runner, is_harmless, is_normalised_host, is_setting, status_of};
+use super::eval::{is_harmless, is_normalised_host, is_setting, status_of};
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Stmt};
 use super::state::request_field;
@@ -35,7 +36,7 @@ struct Known {
     status_min: u64,
 }
 
-impl Runner<'_> {
+impl Run<'_> {
     /// What the arms of a branch can do of which any or none may be run.
     pub(super) fn doubts(&self, arms: &[Arm]) -> Doubts {
         let mut doubts = Doubts::default();
@@ -63,7 +64,7 @@ impl Runner<'_> {
                     match words.first() {
                         Some(Word::Name(name)) if name == "synth" => {
                             let sends =
-                                |status: u64| status < 400 || self.redirects.contains(&status);
+                                |status: u64| status < 400 || self.redirects.contains_key(&status);
                             let is_sent = status_of(words).is_some_and(sends);
                             doubts.answers |= is_sent;
                             doubts.refuses |= !is_sent;

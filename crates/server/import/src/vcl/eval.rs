@@ -8,64 +8,33 @@
 //! client's own field is removed. Statements behind a branch that is not known and can end the
 //! subroutine are in doubt: they are carried only as far as that opens nothing.
 
-use std::collections::BTreeSet;
-
+use super::Run;
 use super::conditions::{comparisons, mentions, truth};
 use super::doubts::new_status;
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Program, Stmt};
-use super::state::{End, PRIVATE, Request, State, request_field};
+use super::state::{End, PRIVATE, Request, State, request_field, response_field};
 use super::store;
 use super::texts::text_of;
 use crate::fields::{has_tags, is_about_caching, is_free};
 use crate::note::Fate;
 use crate::pattern::COOKIE_NAMES;
-use crate::route::{CAPTURES, Lifetime, add};
+use crate::route::{CAPTURES, Lifetime, add, all_statuses};
+use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text, Unprotected};
+use crate::table::is_one;
 
 /// Statements that are run for all cells together, at most.
 const STEPS_MAX: usize = 1_000_000;
-
-/// Runs subroutines, and remembers what became of each statement.
-pub(crate) struct Runner<'p> {
-    program: &'p Program,
-    fates: Vec<Option<(Fate, String)>>,
-    steps: usize,
-    depth: usize,
-    /// Statuses of `synth` that become redirects.
-    pub(super) redirects: BTreeSet<u64>,
-    /// The upstreams.
-    names: Vec<String>,
-    /// Upstreams are sent X-Forwarded-For.
-    pub(super) forwards: bool,
-    /// After `vcl_recv`, when no answer can be given any more.
-    is_late: bool,
-}
 
 const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
 const KEY: &str = "none of our keys has this, so nothing is stored (a class of devices is \
                    `device = true`)";
 const AGES: &str = "lifetimes are by status and by content type";
 
-impl<'p> Runner<'p> {
-    pub(crate) fn new(
-        program: &'p Program,
-        redirects: BTreeSet<u64>,
-        names: &[String],
-        forwards: bool,
-    ) -> Runner<'p> {
-        let (fates, names) = (vec![None; program.statements], names.to_vec());
-        let (steps, depth, is_late) = (0, 0, false);
-        Runner { program, fates, steps, depth, redirects, names, forwards, is_late }
-    }
-
+impl<'p> Run<'p> {
     /// Whether too much was run.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.steps > STEPS_MAX
-    }
-
-    /// What became of a statement; `None`: it was never reached.
-    pub(crate) fn fate(&self, stmt: &Stmt) -> Option<&(Fate, String)> {
-        self.fates.get(stmt.id).and_then(Option::as_ref)
     }
 
     /// Runs the program for a request. The end is that of `vcl_recv`.
@@ -94,8 +63,7 @@ impl<'p> Runner<'p> {
     /// Runs a subroutine, if there is one.
     fn sub(&mut self, name: &str, request: &Request, state: &mut State) {
         state.in_doubt = false;
-        let program = self.program;
-        if let Some((_, body)) = program.subs.iter().find(|(there, _)| there == name) {
+        if let Some(body) = self.program.sub(name) {
             self.body(body, request, state);
         }
     }
@@ -115,8 +83,11 @@ impl<'p> Runner<'p> {
         false
     }
 
-    fn note(&mut self, stmt: &Stmt, fate: Fate, why: &str) {
-        self.note_id(stmt.id, fate, why);
+    /// A statement becomes this, if it has no worse fate.
+    fn note(&mut self, stmt: &Stmt, becomes: &Becomes) {
+        if let Some((fate, why)) = becomes.parts() {
+            self.note_id(stmt.id, fate, why);
+        }
     }
 
     /// A statement has this fate, if it has no worse one.
@@ -128,42 +99,34 @@ impl<'p> Runner<'p> {
     }
 
     fn statement(&mut self, stmt: &'p Stmt, request: &Request, state: &mut State) -> bool {
+        let (mut ended, mut becomes) = (false, Carried);
         match &stmt.kind {
-            Kind::If(arms) => self.branch(stmt, arms, request, state),
-            Kind::Call(name) => {
-                let found = self.program.subs.iter().find(|(there, _)| there == name);
-                let Some((_, body)) = found.filter(|_| self.depth < crate::limits::DEPTH_MAX)
-                else {
+            Kind::If(arms) => return self.branch(stmt, arms, request, state),
+            Kind::Call(name) => match self.program.sub(name) {
+                Some(body) if self.depth < crate::limits::DEPTH_MAX => {
+                    self.depth += 1;
+                    ended = self.body(body, request, state);
+                    self.depth -= 1;
+                }
+                _ => {
                     state.unprotected = true;
-                    self.note(stmt, Fate::Unprotected, "there is no such subroutine");
-                    return false;
-                };
-                self.note(stmt, Fate::Carried, "");
-                self.depth += 1;
-                let ended = self.body(body, request, state);
-                self.depth -= 1;
-                ended
-            }
+                    becomes = Unprotected("there is no such subroutine");
+                }
+            },
             Kind::Return(words) => {
-                let end = self.end(stmt, words, request);
+                let end;
+                (end, becomes) = self.end(words, request);
                 // What an unknown action would have done with the request is not known.
                 state.unprotected |= end.is_none();
                 state.end = Some(end.unwrap_or(End::Other));
-                true
+                ended = true;
             }
-            Kind::Set(to, value) => {
-                self.set(stmt, to, value, request, state);
-                false
-            }
-            Kind::Unset(what) => {
-                self.unset(stmt, what, state);
-                false
-            }
-            Kind::Other(name, words) => {
-                self.other(stmt, name, words, state);
-                false
-            }
+            Kind::Set(to, value) => becomes = self.set(to, value, request, state),
+            Kind::Unset(what) => becomes = self.unset(what, state),
+            Kind::Other(name, words) => becomes = other(name, words, state),
         }
+        self.note(stmt, &becomes);
+        ended
     }
 
     fn branch(
@@ -174,12 +137,12 @@ impl<'p> Runner<'p> {
         state: &mut State,
     ) -> bool {
         for (at, (condition, body)) in arms.iter().enumerate() {
-            self.steps += condition.as_ref().map_or(0, comparisons);
+            self.steps += condition.as_ref().map_or(0, |one| comparisons(one).len());
             let truth = condition.as_ref().map_or(Some(true), |one| truth(one, request, state));
             match truth {
-                Some(false) => self.note(stmt, Fate::Carried, ""),
+                Some(false) => self.note(stmt, &Carried),
                 Some(true) => {
-                    self.note(stmt, Fate::Carried, "");
+                    self.note(stmt, &Carried);
                     return self.body(body, request, state);
                 }
                 None if self.understood(stmt, &arms[at..], request, state) => return false,
@@ -188,9 +151,9 @@ impl<'p> Runner<'p> {
                     let rest: Vec<&Stmt> = arms[at..].iter().flat_map(|(_, b)| b).collect();
                     let is_sign = condition.as_ref().is_some_and(|c| mentions(c, "obj.hits"));
                     if is_sign && rest.iter().all(|one| is_of_response(one)) {
-                        let text = "every response has Cache-Status, which says this";
-                        self.note(stmt, Fate::Different, text);
-                        rest.iter().for_each(|one| self.mark(one, Fate::Different, text));
+                        let becomes = Different("every response has Cache-Status, which says this");
+                        self.note(stmt, &becomes);
+                        rest.iter().for_each(|one| self.mark(one, &becomes));
                         return false;
                     }
                     let mut doubts = self.doubts(&arms[at..]);
@@ -210,8 +173,8 @@ impl<'p> Runner<'p> {
                         }
                         () => "",
                     };
-                    self.note(stmt, fate, &format!("{UNKNOWN}{ours}"));
-                    rest.iter().for_each(|one| self.mark(one, Fate::NotCarried, UNKNOWN));
+                    self.note(stmt, &Text(fate, format!("{UNKNOWN}{ours}")));
+                    rest.iter().for_each(|one| self.mark(one, &Left(UNKNOWN)));
                     return false;
                 }
             }
@@ -252,10 +215,9 @@ impl<'p> Runner<'p> {
         } else {
             return false;
         };
-        let fate = if why.is_empty() { Fate::Carried } else { Fate::Different };
-        self.note(stmt, fate, why);
-        let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
-        inner.iter().for_each(|one| self.mark(one, Fate::Carried, ""));
+        self.note(stmt, &Becomes::differs(why));
+        let inner = arms.iter().flat_map(|(_, body)| body);
+        inner.for_each(|one| self.mark(one, &Carried));
         true
     }
 
@@ -273,17 +235,15 @@ impl<'p> Runner<'p> {
             let mut one = Lifetime { status: of.status, types: of.types, ..usual.clone() };
             let is_error = one.status.iter().all(|status| status.starts_with(['4', '5']));
             for stmt in body {
-                if let Kind::Set(to, value) = &stmt.kind
-                    && to == "beresp.do_gzip"
-                    && *value == [Word::Name("true".to_owned())]
-                    && !one.types.is_empty()
-                {
+                let Kind::Set(to, value) = &stmt.kind else { return None };
+                let is_true = *value == [Word::Name("true".to_owned())];
+                if to == "beresp.do_gzip" && is_true && !one.types.is_empty() {
                     let all = codes.get_or_insert_with(Vec::new);
                     one.types.iter().for_each(|kind| add(all, kind.as_str()));
                     why = GZIP;
                     continue;
                 }
-                why = store::set_of(&stmt.kind, &mut one)?;
+                why = store::set_of(to, value, &mut one)?;
                 // Without a lifetime it would not be stored at all.
                 if one.ttl.is_some_and(|ttl| ttl.is_zero()) && !is_error {
                     return None;
@@ -296,38 +256,28 @@ impl<'p> Runner<'p> {
         Some(why)
     }
 
-    /// Gives a statement and all inside it a fate.
-    fn mark(&mut self, stmt: &Stmt, fate: Fate, why: &str) {
-        self.note(stmt, fate, why);
+    /// A statement, and all inside it, becomes this.
+    fn mark(&mut self, stmt: &Stmt, becomes: &Becomes) {
+        self.note(stmt, becomes);
         if let Kind::If(arms) = &stmt.kind {
-            arms.iter().flat_map(|(_, body)| body).for_each(|one| self.mark(one, fate, why));
+            arms.iter().flat_map(|(_, body)| body).for_each(|one| self.mark(one, becomes));
         }
     }
 
-    fn end(&mut self, stmt: &Stmt, words: &[Word], request: &Request) -> Option<End> {
+    fn end(&self, words: &[Word], request: &Request) -> (Option<End>, Becomes) {
         let first = match words.first() {
             Some(Word::Name(name)) => name.as_str(),
             _ => "",
         };
-        Some(match first {
-            "hash" | "lookup" => {
-                self.note(stmt, Fate::Carried, "");
-                End::Hash
-            }
-            "pass" => {
-                self.note(stmt, Fate::Carried, "");
-                End::Pass
-            }
+        let end = match first {
+            "hash" | "lookup" => End::Hash,
+            "pass" => End::Pass,
             "pipe" => {
                 let text = "the request is passed on without the store; its connection is not \
                             handed over";
-                self.note(stmt, Fate::Different, text);
-                End::Pipe
+                return (Some(End::Pipe), Different(text));
             }
-            "purge" if !self.is_late => {
-                self.note(stmt, Fate::Carried, "");
-                End::Purge
-            }
+            "purge" if !self.is_late => End::Purge,
             "synth" if !self.is_late => {
                 let inner = &words[1..];
                 let comma = inner.iter().position(|word| *word == Word::Sign(","));
@@ -337,232 +287,106 @@ impl<'p> Runner<'p> {
                     all => all,
                 };
                 let status = status_of(inner).unwrap_or(503);
-                let target = text_of(reason, request).filter(|_| self.redirects.contains(&status));
-                match target.is_some_and(|(target, _)| target.contains('{')) {
-                    true => self.note(stmt, Fate::Different, CAPTURES),
-                    false => self.note(stmt, Fate::Carried, ""),
-                }
-                End::Synth(status, reason.to_vec())
+                let target =
+                    text_of(reason, request).filter(|_| self.redirects.contains_key(&status));
+                let has_captures = target.is_some_and(|(target, _)| target.contains('{'));
+                let becomes = if has_captures { Different(CAPTURES) } else { Carried };
+                return (Some(End::Synth(status, reason.to_vec())), becomes);
             }
-            "deliver" | "fetch" | "ok" | "miss" => {
-                self.note(stmt, Fate::Carried, "");
-                End::Other
-            }
-            _ => {
-                self.note(stmt, Fate::Unprotected, "this action is not known here, at this time");
-                return None;
-            }
-        })
+            "deliver" | "fetch" | "ok" | "miss" => End::Other,
+            _ => return (None, Unprotected("this action is not known here, at this time")),
+        };
+        (Some(end), Carried)
     }
 
-    fn set(&mut self, stmt: &Stmt, to: &str, value: &[Word], request: &Request, state: &mut State) {
-        let field = |prefixes: &[&str]| {
-            prefixes.iter().find_map(|prefix| to.strip_prefix(prefix)).map(str::to_owned)
-        };
+    fn set(&self, to: &str, value: &[Word], request: &Request, state: &mut State) -> Becomes {
         if matches!(to, "req.backend_hint" | "bereq.backend") {
-            let name = match value {
-                [Word::Name(name)] => Some(name.as_str()),
-                [Word::Name(name), Word::Sign("("), .., Word::Sign(")")] => {
-                    name.strip_suffix(".backend")
-                }
-                _ => None,
-            };
-            let name = name.filter(|name| self.names.iter().any(|there| there == name));
-            state.backend = Some(name.unwrap_or_default().to_owned());
-            if state.in_doubt {
-                state.unprotected = true;
-                return self.note(stmt, Fate::Unprotected, IN_DOUBT);
-            }
-            return match name {
-                Some(_) => self.note(stmt, Fate::Carried, ""),
-                None => {
-                    let text = "it is no upstream here, so this is answered with 501";
-                    self.note(stmt, Fate::NotCarried, text);
-                }
-            };
+            return self.set_backend(value, state);
         }
         // Only the host and the path of the request itself are captured.
         let text =
             text_of(value, request).filter(|(_, with_path)| !with_path).map(|(text, _)| text);
-        let text = text.filter(|text| !text.is_empty());
         let is_plain = matches!(value, [Word::Text(_)]);
-        let text = text.filter(|_| is_plain || !state.is_rewritten());
+        let text = text.filter(|text| !text.is_empty() && (is_plain || !state.is_rewritten()));
         let has_captures = text.as_ref().is_some_and(|text| text.contains('{')) && !is_plain;
-        let fate = if has_captures { Fate::Different } else { Fate::Carried };
-        let why = if has_captures { CAPTURES } else { "" };
+        let becomes = if has_captures { Different(CAPTURES) } else { Carried };
         if let Some(name) = request_field(to) {
             if self.sends(name) {
                 state.hide(name);
-                return self.note(stmt, Fate::NotCarried, SENT);
+                return Left(SENT);
             }
             if let Some(text) = text.filter(|_| is_free(name) && !state.in_doubt) {
                 state.request.insert(name.to_owned(), Some(text));
                 state.vague.remove(name);
-                return self.note(stmt, fate, why);
+                return becomes;
             }
-            return self.set_request(stmt, (to, name), value, state);
+            return self.set_request((to, name), value, state);
         }
-        if let Some(name) = field(&["beresp.http.", "resp.http."]) {
-            return match text {
-                Some(text) if is_free(&name) => {
-                    let late = to.starts_with("resp.");
-                    if late && is_about_caching(&name) {
-                        let text = "it would change stored responses, not only what clients see";
-                        return self.note(stmt, Fate::NotCarried, text);
-                    }
-                    state.response.insert(name, Some(text));
-                    self.note(stmt, fate, why);
-                }
-                _ => self.note(stmt, Fate::NotCarried, "the value is not a fixed text"),
-            };
+        let Some(name) = response_field(to) else { return set_variable(to, value, state) };
+        match text.filter(|_| is_free(name)) {
+            Some(_) if to.starts_with("resp.") && is_about_caching(name) => Left(STORED),
+            Some(text) => {
+                state.response.insert(name.to_owned(), Some(text));
+                becomes
+            }
+            None => Left("the value is not a fixed text"),
         }
-        self.set_variable(stmt, to, value, state);
     }
 
-    /// A variable that is no field and no backend is set.
-    fn set_variable(&mut self, stmt: &Stmt, to: &str, value: &[Word], state: &mut State) {
-        match to {
-            "req.url" | "bereq.url" => {
-                let is_known = to == "req.url" && !state.in_doubt;
-                if let Some(why) = is_known.then(|| store::query(value, state)).flatten() {
-                    let fate = if why.is_empty() { Fate::Carried } else { Fate::Different };
-                    return self.note(stmt, fate, why);
-                }
-                let mentions = |word: &Word| matches!(word, Word::Name(name) if name == to);
-                state.store_unknown = true;
-                state.vague.insert("req.url".to_owned());
-                let text = "URLs are passed on as they are, so nothing is stored";
-                // A URL that is replaced, and not only written otherwise, leads elsewhere.
-                let fate = match value.iter().any(mentions) {
-                    true => Fate::NotCarried,
-                    false => Fate::Unprotected,
-                };
-                state.unprotected |= fate == Fate::Unprotected;
-                self.note(stmt, fate, text);
+    fn set_backend(&self, value: &[Word], state: &mut State) -> Becomes {
+        let name = match value {
+            [Word::Name(name)] => Some(name.as_str()),
+            [Word::Name(name), Word::Sign("("), .., Word::Sign(")")] => {
+                name.strip_suffix(".backend")
             }
-            "beresp.uncacheable" => {
-                if value != [Word::Name("true".to_owned())] {
-                    return self.note(stmt, Fate::NotCarried, AGES);
-                }
-                state.uncacheable = true;
-                self.note(stmt, Fate::Carried, "");
-            }
-            "beresp.ttl" if is_zero(value) => {
-                state.uncacheable = true;
-                self.note(stmt, Fate::Carried, "");
-            }
-            "beresp.ttl" | "beresp.grace" | "beresp.keep" if !state.in_doubt => {
-                let mut usual = Lifetime { status: store::all_statuses(), ..Lifetime::default() };
-                let Some(why) = store::set_of(&stmt.kind, &mut usual) else {
-                    state.store_unknown |= to == "beresp.ttl";
-                    return self.note(stmt, Fate::NotCarried, AGES);
-                };
-                let list = &mut state.keys.lifetimes;
-                // A later statement is for all responses.
-                list.iter_mut().for_each(|one| {
-                    store::set_of(&stmt.kind, one);
-                });
-                let is_new = (usual.ttl, usual.grace) != (None, None) && !list.iter().any(is_usual);
-                list.extend(is_new.then_some(usual));
-                self.note(stmt, Fate::Different, why);
-            }
-            "beresp.ttl" | "beresp.grace" | "beresp.keep" | "req.grace" | "req.ttl" => {
-                self.note(stmt, Fate::NotCarried, AGES);
-            }
-            "beresp.do_gzip" if *value == [Word::Name("true".to_owned())] => {
-                state.codes = Some(Vec::new());
-                self.note(stmt, Fate::Different, GZIP);
-            }
-            "beresp.do_gzip" => {
-                state.codes = None;
-                self.note(stmt, Fate::Carried, "");
-            }
-            "beresp.do_gunzip" => {
-                let text = "a coded response is decoded for the clients that need it";
-                self.note(stmt, Fate::Nothing, text);
-            }
-            "beresp.do_stream" => self.note(stmt, Fate::Nothing, "bodies are always streamed"),
-            "beresp.do_esi" => self.note(stmt, Fate::NotCarried, "ESI is not processed"),
-            "resp.status" | "beresp.status" if !matches!(new_status(value), Some(200..=399)) => {
-                state.unprotected = true;
-                let text = "the status is the upstream's, and clients would not get this response";
-                self.note(stmt, Fate::Unprotected, text);
-            }
-            "resp.reason" | "resp.status" | "beresp.reason" | "beresp.status" => {
-                self.note(stmt, Fate::NotCarried, "the status is the upstream's");
-            }
-            "req.hash_always_miss" => {
-                state.store_unknown = true;
-                self.note(stmt, Fate::NotCarried, "nothing is stored where it applies");
-            }
-            "req.hash_ignore_busy" => {
-                self.note(stmt, Fate::NotCarried, "requests are always collapsed");
-            }
-            _ if is_setting(to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
-                self.note(stmt, Fate::NotCarried, "there is no such setting");
-            }
-            _ => {
-                state.unprotected = true;
-                self.note(stmt, Fate::Unprotected, "this variable is not known here");
-            }
+            _ => None,
+        };
+        let name = name.filter(|name| self.names.iter().any(|there| there == name));
+        state.backend = Some(name.unwrap_or_default().to_owned());
+        state.unprotected |= state.in_doubt;
+        match name {
+            _ if state.in_doubt => Unprotected(IN_DOUBT),
+            Some(_) => Carried,
+            None => Left("it is no upstream here, so this is answered with 501"),
         }
     }
 
     /// A field of the request is set.
-    fn set_request(
-        &mut self,
-        stmt: &Stmt,
-        (to, name): (&str, &str),
-        value: &[Word],
-        state: &mut State,
-    ) {
-        match value {
-            _ if is_normalised_host(to, value) => {
-                let text = "hosts are compared in lower case and without ports";
-                self.note(stmt, Fate::Nothing, text);
-            }
-            _ if name == "host" => {
-                state.hide("host");
-                state.unprotected = true;
-                let text = "the client's Host is sent; see .host_header of backends";
-                self.note(stmt, Fate::Unprotected, text);
-            }
-            _ if name == "x-forwarded-for" && self.forwards => {
-                let text = "X-Forwarded-For is sent by upstream.forwarded";
-                self.note(stmt, Fate::Different, text);
-            }
-            _ if store::cookie(value).is_some() && !state.in_doubt => {
-                let cookie = store::cookie(value).unwrap_or_default();
-                // Whether it is part of the key is seen later.
-                state.hide(name);
-                state.cookies.insert(name.to_owned(), cookie);
-                let text = "upstreams are sent the cookie itself, and not in this field";
-                self.note(stmt, Fate::Different, text);
-            }
-            _ => {
-                let mentions = |word: &Word| match word {
-                    Word::Name(name) => name.eq_ignore_ascii_case(to),
-                    _ => false,
-                };
-                state.hide(name);
-                let is_filtered = value.iter().any(mentions) || state.in_doubt;
-                if PRIVATE.contains(&name) && !is_filtered {
-                    state.request.insert(name.to_owned(), None);
-                }
-                // Another value can change who gets a response.
-                let text = match name {
-                    "x-real-ip" | "x-forwarded-for" => {
-                        "the value is not a fixed text, so the client's field is removed"
-                    }
-                    _ => {
-                        state.store_unknown = true;
-                        "it is not a fixed text for all requests, so the client's field is removed \
-                         (a Cookie is left), and nothing is stored"
-                    }
-                };
-                self.note(stmt, Fate::NotCarried, text);
-            }
+    fn set_request(&self, (to, name): (&str, &str), value: &[Word], state: &mut State) -> Becomes {
+        if is_normalised_host(to, value) {
+            return Nothing("hosts are compared in lower case and without ports");
         }
+        if name == "host" {
+            state.hide("host");
+            state.unprotected = true;
+            return Unprotected("the client's Host is sent; see .host_header of backends");
+        }
+        if name == "x-forwarded-for" && self.forwards {
+            return Different("X-Forwarded-For is sent by upstream.forwarded");
+        }
+        state.hide(name);
+        if let Some(cookie) = store::cookie(value).filter(|_| !state.in_doubt) {
+            // Whether it is part of the key is seen later.
+            state.cookies.insert(name.to_owned(), cookie);
+            return Different("upstreams are sent the cookie itself, and not in this field");
+        }
+        let mentions = |word: &Word| match word {
+            Word::Name(name) => name.eq_ignore_ascii_case(to),
+            _ => false,
+        };
+        let is_filtered = value.iter().any(mentions) || state.in_doubt;
+        if PRIVATE.contains(&name) && !is_filtered {
+            state.request.insert(name.to_owned(), None);
+        }
+        if matches!(name, "x-real-ip" | "x-forwarded-for") {
+            return Left("the value is not a fixed text, so the client's field is removed");
+        }
+        // Another value can change who gets a response.
+        state.store_unknown = true;
+        Left(
+            "it is not a fixed text for all requests, so the client's field is removed (a Cookie \
+             is left), and nothing is stored",
+        )
     }
 
     /// Whether upstreams are sent this field with X-Forwarded-For.
@@ -570,92 +394,145 @@ impl<'p> Runner<'p> {
         self.forwards && matches!(name, "x-forwarded-proto" | "x-forwarded-host")
     }
 
-    fn unset(&mut self, stmt: &Stmt, what: &str, state: &mut State) {
-        let of = |prefixes: [&str; 2]| {
-            prefixes.iter().find_map(|prefix| what.strip_prefix(prefix)).map(str::to_owned)
-        };
+    fn unset(&self, what: &str, state: &mut State) -> Becomes {
         if let Some(name) = request_field(what) {
             // Requests with some cookies are passed with them, and some are in the key.
             let keeps = !state.keys.bypass.is_empty() || !state.cookies.is_empty();
             if name == "cookie" && keeps && !state.in_doubt {
                 state.keys.only_key_cookies = true;
-                let text = "requests that the store cannot answer keep their cookies";
-                return self.note(stmt, Fate::Different, text);
+                return Different("requests that the store cannot answer keep their cookies");
             }
             if PRIVATE.contains(&name) && state.in_doubt {
                 state.vague.insert(name.to_owned());
                 state.store_unknown = true;
-                return self.note(stmt, Fate::NotCarried, IN_DOUBT);
+                return Left(IN_DOUBT);
             }
-            if is_free(name) {
-                state.request.insert(name.to_owned(), None);
-                state.vague.remove(name);
-                return match self.sends(name) {
-                    true => self.note(stmt, Fate::Different, SENT),
-                    false => self.note(stmt, Fate::Carried, ""),
-                };
+            if !is_free(name) {
+                return Nothing("fields of one connection are never passed on");
             }
-            return self.note(stmt, Fate::Nothing, "fields of one connection are never passed on");
+            state.request.insert(name.to_owned(), None);
+            state.vague.remove(name);
+            return if self.sends(name) { Different(SENT) } else { Carried };
         }
-        if let Some(name) = of(["beresp.http.", "resp.http."]) {
-            return match name.as_str() {
-                "x-varnish" => self.note(stmt, Fate::Nothing, "there is no such field"),
-                "via" => {
-                    state.response.insert(name, None);
-                    self.note(stmt, Fate::Carried, "");
-                }
-                "age" => self.note(stmt, Fate::NotCarried, "a stored response has its Age"),
-                name if has_tags(name) && what.starts_with("resp.") => {
-                    self.note(stmt, Fate::Nothing, "clients never get it");
-                }
-                name if is_about_caching(name) && what.starts_with("resp.") => {
-                    let text = "it would change stored responses, not only what clients see";
-                    self.note(stmt, Fate::NotCarried, text);
-                }
-                "set-cookie" if state.in_doubt => self.note(stmt, Fate::NotCarried, IN_DOUBT),
-                name if is_free(name) => {
-                    state.response.insert(name.to_owned(), None);
-                    self.note(stmt, Fate::Carried, "");
-                }
-                _ => self.note(stmt, Fate::NotCarried, "this field cannot be changed"),
-            };
-        }
-        self.note(stmt, Fate::NotCarried, "this variable is not known here");
-    }
-
-    fn other(&mut self, stmt: &Stmt, name: &str, words: &[Word], state: &mut State) {
-        let only = match words {
-            [Word::Sign("("), Word::Name(name), Word::Sign(")")] => name.to_ascii_lowercase(),
-            _ => String::new(),
+        let Some(name) = response_field(what) else {
+            return Left("this variable is not known here");
         };
+        let is_late = what.starts_with("resp.");
         match name {
-            "hash_data" => match only.as_str() {
-                "req.url" | "req.http.host" | "server.ip" => self.note(stmt, Fate::Carried, ""),
-                _ if hashed(&only, words, state) && !state.in_doubt => {
-                    self.note(stmt, Fate::Carried, "");
-                }
-                _ => {
-                    state.store_unknown = true;
-                    self.note(stmt, Fate::NotCarried, KEY);
-                }
-            },
-            "cookie.parse" => self.note(stmt, Fate::Nothing, "cookies are always read"),
-            "std.log" | "std.syslog" | "std.collect" => {
-                self.note(stmt, Fate::Nothing, "the access log is by request");
+            "x-varnish" => Nothing("there is no such field"),
+            "age" => Left("a stored response has its Age"),
+            _ if is_late && has_tags(name) => Nothing("clients never get it"),
+            _ if is_late && is_about_caching(name) => Left(STORED),
+            "set-cookie" if state.in_doubt => Left(IN_DOUBT),
+            _ if name == "via" || is_free(name) => {
+                state.response.insert(name.to_owned(), None);
+                Carried
             }
-            "synthetic" => self.note(stmt, Fate::Different, "the body of an answer is its reason"),
-            "ban" | "std.ban" => {
-                self.note(stmt, Fate::NotCarried, "use `plimsoll purge` with a prefix or a tag");
-            }
-            _ if is_harmless(name) => {
-                state.store_unknown = true;
-                let text = "this function is not known here, so nothing is stored";
-                self.note(stmt, Fate::NotCarried, text);
-            }
-            _ => {
-                state.unprotected = true;
-                self.note(stmt, Fate::Unprotected, "this function is not known here");
-            }
+            _ => Left("this field cannot be changed"),
+        }
+    }
+}
+
+/// A variable that is no field and no backend is set.
+fn set_variable(to: &str, value: &[Word], state: &mut State) -> Becomes {
+    let is_true = *value == [Word::Name("true".to_owned())];
+    match to {
+        "req.url" | "bereq.url" => set_url(to, value, state),
+        "beresp.uncacheable" if !is_true => Left(AGES),
+        "beresp.uncacheable" => {
+            state.uncacheable = true;
+            Carried
+        }
+        "beresp.ttl" if is_zero(value) => {
+            state.uncacheable = true;
+            Carried
+        }
+        "beresp.ttl" | "beresp.grace" | "beresp.keep" if !state.in_doubt => {
+            set_lifetime(to, value, state)
+        }
+        "beresp.ttl" | "beresp.grace" | "beresp.keep" | "req.grace" | "req.ttl" => Left(AGES),
+        "beresp.do_gzip" => {
+            state.codes = is_true.then(Vec::new);
+            if is_true { Different(GZIP) } else { Carried }
+        }
+        "beresp.do_gunzip" => Nothing("a coded response is decoded for the clients that need it"),
+        "beresp.do_stream" => Nothing("bodies are always streamed"),
+        "beresp.do_esi" => Left("ESI is not processed"),
+        "resp.status" | "beresp.status" if !matches!(new_status(value), Some(200..=399)) => {
+            state.unprotected = true;
+            Unprotected("the status is the upstream's, and clients would not get this response")
+        }
+        "resp.reason" | "resp.status" | "beresp.reason" | "beresp.status" => {
+            Left("the status is the upstream's")
+        }
+        "req.hash_always_miss" => {
+            state.store_unknown = true;
+            Left("nothing is stored where it applies")
+        }
+        "req.hash_ignore_busy" => Left("requests are always collapsed"),
+        _ if is_setting(to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
+            Left("there is no such setting")
+        }
+        _ => {
+            state.unprotected = true;
+            Unprotected("this variable is not known here")
+        }
+    }
+}
+
+fn set_url(to: &str, value: &[Word], state: &mut State) -> Becomes {
+    let is_known = to == "req.url" && !state.in_doubt;
+    if let Some(why) = is_known.then(|| store::query(value, state)).flatten() {
+        return Becomes::differs(why);
+    }
+    let mentions = |word: &Word| matches!(word, Word::Name(name) if name == to);
+    state.store_unknown = true;
+    state.vague.insert("req.url".to_owned());
+    let why = "URLs are passed on as they are, so nothing is stored";
+    if value.iter().any(mentions) {
+        return Left(why);
+    }
+    // A URL that is replaced, and not only written otherwise, leads elsewhere.
+    state.unprotected = true;
+    Unprotected(why)
+}
+
+/// A lifetime of all responses.
+fn set_lifetime(to: &str, value: &[Word], state: &mut State) -> Becomes {
+    let mut usual = Lifetime { status: all_statuses(), ..Lifetime::default() };
+    let Some(why) = store::set_of(to, value, &mut usual) else {
+        state.store_unknown |= to == "beresp.ttl";
+        return Left(AGES);
+    };
+    let list = &mut state.keys.lifetimes;
+    // A later statement is for all responses.
+    for one in &mut *list {
+        store::set_of(to, value, one);
+    }
+    let is_new = (usual.ttl, usual.grace) != (None, None) && !list.iter().any(is_usual);
+    list.extend(is_new.then_some(usual));
+    Different(why)
+}
+
+/// A call of a function.
+fn other(name: &str, words: &[Word], state: &mut State) -> Becomes {
+    match name {
+        "hash_data" if hashed(words, state) => Carried,
+        "hash_data" => {
+            state.store_unknown = true;
+            Left(KEY)
+        }
+        "cookie.parse" => Nothing("cookies are always read"),
+        "std.log" | "std.syslog" | "std.collect" => Nothing("the access log is by request"),
+        "synthetic" => Different("the body of an answer is its reason"),
+        "ban" | "std.ban" => Left("use `plimsoll purge` with a prefix or a tag"),
+        _ if is_harmless(name) => {
+            state.store_unknown = true;
+            Left("this function is not known here, so nothing is stored")
+        }
+        _ => {
+            state.unprotected = true;
+            Unprotected("this function is not known here")
         }
     }
 }
@@ -668,31 +545,31 @@ pub(super) fn status_of(words: &[Word]) -> Option<u64> {
     })
 }
 
-/// Adds what `hash_data` names to the key. Returns whether it is a field or a cookie.
-fn hashed(only: &str, words: &[Word], state: &mut State) -> bool {
-    let cookie = match words {
-        [Word::Sign("("), inner @ .., Word::Sign(")")] => store::cookie(inner),
-        _ => None,
+/// Adds what `hash_data` names to the key. Returns whether the key has it.
+fn hashed(words: &[Word], state: &mut State) -> bool {
+    let (only, cookie) = match words {
+        [Word::Sign("("), inner @ .., Word::Sign(")")] => match inner {
+            [Word::Name(name)] => (name.to_ascii_lowercase(), None),
+            _ => (String::new(), store::cookie(inner)),
+        },
+        _ => (String::new(), None),
     };
+    if matches!(only.as_str(), "req.url" | "req.http.host" | "server.ip") {
+        return true;
+    }
     let name = only.strip_prefix("req.http.").unwrap_or_default();
     let changed = state.vague.contains(name) || state.request.contains_key(name);
     let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    let is_own = is_free(name) && !PRIVATE.contains(&name) && !changed;
+    let of_conditions = name.starts_with("if-") || name == "range";
     match cookie.or_else(|| state.cookies.get(name).cloned()) {
         Some(cookie) => add(&mut state.keys.cookies, cookie),
-        None if is_free(name)
-            && !PRIVATE.contains(&name)
-            && !changed
-            && name.bytes().all(token) =>
-        {
-            let of_conditions = name.starts_with("if-") || name == "range";
-            if of_conditions {
-                return false;
-            }
+        None if is_own && name.bytes().all(token) && !of_conditions => {
             add(&mut state.keys.fields, name);
         }
         None => return false,
     }
-    true
+    !state.in_doubt
 }
 
 /// Whether a statement changes a field that clients get, and nothing else.
@@ -708,6 +585,7 @@ pub(super) fn is_usual(one: &Lifetime) -> bool {
     one.types.is_empty() && one.status.len() == 4
 }
 
+const STORED: &str = "it would change stored responses, not only what clients see";
 const GZIP: &str = "only stored responses are coded, for each client that accepts it";
 const SENT: &str = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
@@ -718,7 +596,7 @@ const SETTINGS: &str = "req.url bereq.url req.esi req.esi_level req.grace req.tt
     bereq.first_byte_timeout bereq.between_bytes_timeout";
 
 pub(super) fn is_setting(name: &str) -> bool {
-    SETTINGS.split(' ').any(|one| one == name)
+    is_one(SETTINGS, name)
 }
 
 /// Functions that keep no request out. Any other could.

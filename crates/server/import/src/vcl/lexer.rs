@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::SyntaxError;
 use crate::note::Place;
+use crate::{Parsed, SyntaxError};
 
 /// A word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ const SIGNS: &[&str] = &[
 ///
 /// # Errors
 /// A text or a comment is not closed, or a character begins no word.
-pub(crate) fn tokens(file: &Rc<str>, text: &str) -> Result<Vec<Token>, SyntaxError> {
+pub(crate) fn tokens(file: &Rc<str>, text: &str) -> Parsed<Vec<Token>> {
     let (mut all, mut rest, mut line) = (Vec::new(), text, 1);
     loop {
         let at = Place::new(file, line);

@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use self::conditions::{Named, named};
-use self::eval::Runner;
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{End, PRIVATE, Request, State};
@@ -22,8 +21,9 @@ use crate::input::Input;
 use crate::limits::ROUTES_MAX;
 use crate::note::{Fate, Notes, Place};
 use crate::route::{Action, Keys, Path, add, change};
+use crate::table::is_one;
 use crate::tree::{Section, Tree, Value};
-use crate::{Options, SyntaxError};
+use crate::{Parsed, SyntaxError};
 
 /// Where the listener is put: VCL does not say, and other machines must not reach it by mistake.
 const ADDRESS: &str = "127.0.0.1:6081";
@@ -32,85 +32,89 @@ const ADDRESS: &str = "127.0.0.1:6081";
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(
-    file: &Rc<str>,
-    text: &str,
-    options: Options,
-    input: &mut Input<'_>,
-    tree: &mut Tree,
-    notes: &mut Notes,
-) -> Result<(), SyntaxError> {
+pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
     let mut program = Program::default();
-    parse(file, text, input, notes, &mut program)?;
+    parse(file, text, input, &mut program)?;
+    let (mut tree, mut notes) = (Tree::default(), std::mem::take(&mut input.notes));
     let at = Place::new(file, 1);
     let forwards = !eval::replaces_forwarded(&program);
-    let names = backends::upstreams(&program, forwards, tree, notes);
-    backends::init_notes(&program, &names, notes);
+    let names = backends::upstreams(&program, forwards, &mut tree, &mut notes);
+    backends::init_notes(&program, &names, &mut notes);
     let mut listen = Section::new("listen");
-    listen.set_for("address", ADDRESS, "not in VCL: see -a of varnishd");
+    listen.set("address", ADDRESS, "not in VCL: see -a of varnishd");
     tree.add(listen);
     let text = "addresses and sizes are flags of varnishd (-a, -s): write them into [[listen]] \
                 and [store]; the listener is on loopback only";
     notes.other(&at, "varnishd", Fate::Different, text);
-    let redirects = redirects(&program);
-    let named = named(&program);
-    let mut methods = named.methods.clone();
+    let Named { hosts, mut paths, mut methods } = named(&program);
     methods.extend(["HEAD", "POST", "DELETE"].map(str::to_owned));
     // These are orders to Varnish; what the program does with them is not what clients see.
-    for order in ["GET", "PURGE", "BAN", "REFRESH"] {
-        methods.remove(order);
-    }
-    let mut run = Run {
-        program: &program,
-        runner: Runner::new(&program, redirects.keys().copied().collect(), &names, forwards),
-        forwards,
-        redirects,
-        methods,
-        names,
-        with_queries: BTreeSet::new(),
-        open: options.open,
-        codes: None,
-        at: at.clone(),
-    };
-    let Named { hosts, mut paths, .. } = named;
-    let root = Path::root();
-    paths.remove(&root);
+    methods.retain(|method| !is_one("GET PURGE BAN REFRESH", method));
+    paths.remove(&Path::root());
     if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
         let text = format!("hosts and paths make more than {ROUTES_MAX} routes");
         return Err(SyntaxError::at(&at, text));
     }
-    let hosts: Vec<Option<String>> =
-        [None].into_iter().chain(hosts.into_iter().map(Some)).collect();
-    let paths: Vec<Path> = [root].into_iter().chain(paths).collect();
-    for route in run.routes(&hosts, &paths, &at)? {
-        tree.add(route);
+    let mut run = Run {
+        program: &program,
+        tree,
+        notes,
+        open: input.open,
+        at,
+        fates: vec![None; program.statements],
+        steps: 0,
+        depth: 0,
+        is_late: false,
+        redirects: redirects(&program),
+        hosts: [None].into_iter().chain(hosts.into_iter().map(Some)).collect(),
+        paths: [Path::root()].into_iter().chain(paths).collect(),
+        methods,
+        names,
+        forwards,
+        with_queries: BTreeSet::new(),
+        codes: None,
+    };
+    run.routes()?;
+    run.compression();
+    run.purge();
+    if run.run(&run.request(None, &Path::root(), "GET")).response.get("via") == Some(&None) {
+        run.tree.section("via").set("responses", false, "unset resp.http.Via");
     }
-    run.compression(tree);
-    let from = run.purgers(&hosts, &paths, notes);
-    tree.section("purge").set_for("from", from, "who may PURGE, by vcl_recv");
-    if run.removes_via() {
-        tree.section("via").set_for("responses", false, "unset resp.http.Via");
-    }
-    run.notes(notes);
-    Ok(())
+    run.write_notes();
+    Ok((run.tree, run.notes))
 }
 
+/// Runs the program for the requests of each cell, and remembers what became of each statement.
 struct Run<'p> {
     program: &'p Program,
-    runner: Runner<'p>,
+    tree: Tree,
+    notes: Notes,
+    /// Keep open what was protected by a rule that was not carried.
+    open: bool,
+    /// The first line.
+    at: Place,
+    fates: Vec<Option<(Fate, String)>>,
+    /// Statements and comparisons that were run.
+    steps: usize,
+    /// Calls of subroutines inside each other.
+    depth: usize,
+    /// After `vcl_recv`, when no answer can be given any more.
+    is_late: bool,
     /// Statuses of `synth` that `vcl_synth` makes redirects of, and the status that is sent.
     redirects: BTreeMap<u64, (u64, Vec<usize>)>,
+    /// The hosts and the paths of the cells. The first host is any, and the first path is `/`.
+    hosts: Vec<Option<String>>,
+    paths: Vec<Path>,
     /// Methods that are tried besides GET.
     methods: BTreeSet<String>,
+    /// The upstreams.
     names: Vec<String>,
     /// Upstreams are sent X-Forwarded-For.
     forwards: bool,
     /// Paths that are open without a query, and refused with one.
     with_queries: BTreeSet<String>,
-    open: bool,
     /// Types of responses that are coded, if some are; empty: all that can be.
     codes: Option<Vec<String>>,
-    at: Place,
 }
 
 /// What a cell becomes.
@@ -132,31 +136,30 @@ impl Cell {
 }
 
 impl Run<'_> {
-    fn compression(&self, tree: &mut Tree) {
+    fn request(&self, host: Option<&str>, path: &Path, method: &str) -> Request {
+        let (host, path, method) = (host.map(str::to_owned), path.clone(), method.to_owned());
+        Request { host, path, method, client_inside: None }
+    }
+
+    fn compression(&mut self) {
         if let Some(types) = &self.codes {
-            let section = tree.section("compression");
+            let section = self.tree.section("compression");
             let from = "beresp.do_gzip";
-            section.set_for("codings", vec!["gzip".to_owned()], from);
-            section.set_for("bytes_min", Value::Bytes(0), "Varnish codes any length");
-            if !types.is_empty() {
-                section.set_for("types", types.clone(), from);
-            }
+            section.set("codings", vec!["gzip".to_owned()], from);
+            section.set("bytes_min", Value::Bytes(0), "Varnish codes any length");
+            section.set_list("types", types, from);
         }
     }
 
-    /// The routes of all cells that differ from the cell that their requests would find otherwise.
-    fn routes(
-        &mut self,
-        hosts: &[Option<String>],
-        paths: &[Path],
-        at: &Place,
-    ) -> Result<Vec<Section>, SyntaxError> {
-        let mut routes = Vec::new();
+    /// Writes the routes of all cells that differ from the cell that their requests would find
+    /// otherwise.
+    fn routes(&mut self) -> Parsed<()> {
         let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
         let mut found: Vec<(Option<String>, BTreeMap<Path, Cell>)> = Vec::new();
+        let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
         for host in hosts {
             let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
-            for path in paths {
+            for path in &paths {
                 let mut cell = self.cell(host.as_deref(), path);
                 // The program compares a path with its query: with one, it is not this path.
                 if let Path::Exact(text) = path
@@ -168,15 +171,15 @@ impl Run<'_> {
                 }
                 of_host.insert(path.clone(), cell);
             }
-            if self.runner.is_exhausted() {
-                return Err(SyntaxError::at(at, "the program has too many cases"));
+            if self.is_exhausted() {
+                return Err(SyntaxError::at(&self.at, "the program has too many cases"));
             }
             // Without a difference the requests of this host go to the routes for any host.
-            if host.is_none() || of_host != of_any {
-                found.push((host.clone(), of_host.clone()));
-            }
             if host.is_none() {
-                of_any = of_host;
+                of_any.clone_from(&of_host);
+                found.push((host, of_host));
+            } else if of_host != of_any {
+                found.push((host, of_host));
             }
         }
         // Whether some cell codes its responses must be known for all.
@@ -184,27 +187,23 @@ impl Run<'_> {
             for (path, cell) in cells {
                 // The captures of a redirect are those of its path.
                 let is_new = |above: &Cell| above != cell || matches!(path, Path::Pattern(_));
-                if *path == paths[0] || above(cells, path).is_none_or(is_new) {
-                    routes.push(self.route(host.as_deref(), path, cell));
+                if *path == Path::root() || above(cells, path).is_none_or(is_new) {
+                    let route = self.route(host.as_deref(), path, cell);
+                    self.tree.add(route);
                 }
             }
         }
-        Ok(routes)
+        Ok(())
     }
 
     /// Runs the program for a request of each method. A route has all methods, so where they differ
     /// it does what opens and stores the least.
     fn cell(&mut self, host: Option<&str>, path: &Path) -> Cell {
-        let request = |method: &str| Request {
-            host: host.map(str::to_owned),
-            path: path.clone(),
-            method: method.to_owned(),
-            client_inside: None,
-        };
-        let mut state = self.runner.run(&request("GET"));
+        let get = self.request(host, path, "GET");
+        let mut state = self.run(&get);
         let answers = |state: &State| matches!(state.end, Some(End::Synth(..) | End::Purge));
         for method in self.methods.clone() {
-            let other = self.runner.run(&request(&method));
+            let other = self.run(&self.request(host, path, &method));
             let mut differs = None;
             let mut close = |text| differs = Some((Fate::Unprotected, text));
             if answers(&state) {
@@ -234,7 +233,7 @@ impl Run<'_> {
             if let Some((fate, why)) = differs {
                 state.unprotected |= fate == Fate::Unprotected;
                 for id in state.ran.symmetric_difference(&other.ran) {
-                    self.runner.note_id(*id, fate, why);
+                    self.note_id(*id, fate, why);
                 }
             }
             state.unprotected |= other.unprotected;
@@ -259,7 +258,7 @@ impl Run<'_> {
         if !self.forwards {
             state.request.insert("x-forwarded-for".to_owned(), None);
         }
-        let action = self.action(&state, &request("GET"));
+        let action = self.action(&state, &get);
         if let Some(types) = state.codes.as_ref().filter(|_| store) {
             let all = self.codes.get_or_insert_with(|| types.clone());
             // An empty list is all types.
@@ -282,9 +281,8 @@ impl Run<'_> {
 
     /// The upstream of a request, if it is one.
     fn backend(&self, state: &State) -> Option<String> {
-        let mut declared = self.program.blocks.iter().filter(|block| block.kind == "backend");
-        let first = declared.clone().next();
-        let usual = declared.find(|block| block.name == "default").or(first);
+        let first = || self.program.blocks.iter().find(|block| block.kind == "backend");
+        let usual = self.program.block("backend", "default").or_else(first);
         let name = state.backend.as_ref().or(usual.map(|block| &block.name))?;
         self.names.contains(name).then(|| name.clone())
     }
@@ -314,18 +312,16 @@ impl Run<'_> {
     fn route(&self, host: Option<&str>, path: &Path, cell: &Cell) -> Section {
         let mut route = Section::new("route");
         let from = "vcl_recv";
-        if let Some(host) = host {
-            route.set_for("hosts", vec![host.to_owned()], from);
-        }
+        route.set_some("hosts", host.map(|host| vec![host.to_owned()]), from);
         path.write(&mut route, from);
         cell.action.write(&mut route, from);
         if let Action::Upstream(_) = cell.action {
             match cell.store {
                 true => cell.keys.write(&mut route, "VCL"),
-                false => route.set_for("store", false, "passed, or not known to be safe"),
+                false => route.set("store", false, "passed, or not known to be safe"),
             }
             if self.codes.is_some() && cell.store && !cell.codes {
-                route.set_for("compression", false, "without beresp.do_gzip");
+                route.set("compression", false, "without beresp.do_gzip");
             }
             for (name, value) in &cell.request {
                 change(route.below("route.request"), "set", name, value.as_deref(), "VCL");
@@ -340,24 +336,19 @@ impl Run<'_> {
         route
     }
 
-    /// The networks that may purge: those of the access list that decides about it, if all cells
+    /// Writes who may purge: the networks of the access list that decides about it, if all cells
     /// agree and nothing else decides.
-    fn purgers(
-        &mut self,
-        hosts: &[Option<String>],
-        paths: &[Path],
-        notes: &mut Notes,
-    ) -> Vec<String> {
+    fn purge(&mut self) {
         let mut agreed: Option<Purgers> = None;
         let mut known = !self.program.unreadable;
+        let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
         for (host, path) in hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)))
         {
-            let mut run = |inside| {
-                let (host, path) = (host.clone(), path.clone());
-                let method = "PURGE".to_owned();
-                self.runner.run(&Request { host, path, method, client_inside: Some(inside) })
-            };
-            let (inside, outside) = (run(true), run(false));
+            let mut request = self.request(host.as_deref(), path, "PURGE");
+            let [inside, outside] = [true, false].map(|is_inside| {
+                request.client_inside = Some(is_inside);
+                self.run(&request)
+            });
             let purges = |state: &State| state.end == Some(End::Purge);
             let lists: Vec<&String> = inside.lists.union(&outside.lists).collect();
             let of_cell = match (purges(&inside), purges(&outside), &lists[..]) {
@@ -366,70 +357,65 @@ impl Run<'_> {
                 (true, false, [list]) => Purgers::List((*list).clone()),
                 _ => Purgers::Unknown,
             };
-            known &= !inside.unprotected && !outside.unprotected && !self.runner.is_exhausted();
+            known &= !inside.unprotected && !outside.unprotected && !self.is_exhausted();
             known &= agreed.as_ref().is_none_or(|agreed| *agreed == of_cell);
             // The first that allows something is kept, for the note.
             agreed = agreed.filter(|agreed| *agreed != Purgers::None).or(Some(of_cell));
         }
-        let agreed = agreed.unwrap_or(Purgers::None);
+        let from = self.purgers(agreed.unwrap_or(Purgers::None), known);
+        self.tree.section("purge").set("from", from, "who may PURGE, by vcl_recv");
+    }
+
+    /// The networks that may purge. `known`: nothing else decides.
+    fn purgers(&mut self, agreed: Purgers, known: bool) -> Vec<String> {
         if agreed != Purgers::None && (!known || agreed == Purgers::Unknown) {
             let text = "not only one list of networks decides who may, so no client may";
-            notes.other(&self.at, "PURGE", Fate::Unprotected, text);
+            self.notes.other(&self.at, "PURGE", Fate::Unprotected, text);
             return Vec::new();
         }
         let from = match &agreed {
             Purgers::Everyone => vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()],
-            Purgers::List(name) => self.networks(name, notes),
+            Purgers::List(name) => self.networks(name),
             Purgers::None | Purgers::Unknown => Vec::new(),
         };
         for parser::List { at, name, .. } in &self.program.lists {
             if agreed != Purgers::List(name.clone()) {
-                notes.left(at, "networks decide only about PURGE here");
+                self.notes.left(at, "networks decide only about PURGE here");
             }
         }
         from
     }
 
-    fn networks(&self, name: &str, notes: &mut Notes) -> Vec<String> {
-        let mut from = Vec::new();
+    fn networks(&mut self, name: &str) -> Vec<String> {
+        let (mut from, mut left) = (Vec::new(), Vec::new());
         let found = self.program.lists.iter().find(|list| list.name == name);
         let Some(parser::List { at, entries, .. }) = found else { return from };
-        let mut left = Vec::new();
-        let negated = entries.iter().any(|(negated, _)| *negated);
         for (_, entry) in entries {
             match entry.as_str() {
                 "localhost" => from.extend(["127.0.0.0/8".to_owned(), "::1/128".to_owned()]),
                 entry if is_network(entry) => from.push(entry.to_owned()),
-                entry => left.push(entry.to_owned()),
+                entry => left.push(entry),
             }
         }
-        if negated {
-            notes.left(at, "it has an entry with `!`, so no client may PURGE");
+        if entries.iter().any(|(negated, _)| *negated) {
+            self.notes.left(at, "it has an entry with `!`, so no client may PURGE");
             return Vec::new();
         }
         match left.is_empty() {
-            true => notes.carried(at),
-            false => notes.left(at, format!("without {}", left.join(", "))),
+            true => self.notes.carried(at),
+            false => self.notes.left(at, format!("without {}", left.join(", "))),
         }
         from
     }
 
-    fn removes_via(&mut self) -> bool {
-        let method = "GET".to_owned();
-        let request = Request { host: None, path: Path::root(), method, client_inside: None };
-        self.runner.run(&request).response.get("via") == Some(&None)
-    }
-
-    /// One note for each statement.
-    fn notes(&self, notes: &mut Notes) {
+    /// Writes one note for each statement.
+    fn write_notes(&mut self) {
         for (name, body) in self.program.subs.iter().filter(|(name, _)| name != "vcl_init") {
-            for stmt in body {
-                self.note(stmt, name, notes);
-            }
+            body.iter().for_each(|stmt| self.write_note(stmt, name));
         }
         for path in &self.with_queries {
             let text = "the path with a query is refused, and routes do not look at queries";
-            notes.other(&self.at, &format!("req.url {path}"), Fate::Unprotected, text);
+            self.notes.other(&self.at, &format!("req.url {path}"), Fate::Unprotected, text);
         }
         let unset = |field: &str| {
             let is = |stmt: &Stmt| matches!(&stmt.kind, Kind::Unset(what) if what == field);
@@ -439,26 +425,23 @@ impl Run<'_> {
             let text = "Varnish passes requests with Cookie or Authorization, and routes do not: \
                         where they are not removed, and there is no `return (hash)`, nothing is \
                         stored";
-            notes.other(&self.at, "builtin vcl_recv", Fate::NotCarried, text);
+            self.notes.other(&self.at, "builtin vcl_recv", Fate::NotCarried, text);
         }
     }
 
-    fn note(&self, stmt: &Stmt, sub: &str, notes: &mut Notes) {
+    fn write_note(&mut self, stmt: &Stmt, sub: &str) {
         let is_redirect = self.redirects.values().any(|(_, ids)| ids.contains(&stmt.id));
-        match self.runner.fate(stmt) {
-            _ if is_redirect => notes.carried(&stmt.at),
-            Some((fate, why)) => notes.add(&stmt.at, *fate, why.clone()),
+        let (fate, why) = match &self.fates[stmt.id] {
+            _ if is_redirect => (Fate::Carried, ""),
+            Some((fate, why)) => (*fate, why.as_str()),
             None if sub == "vcl_synth" || sub == "vcl_backend_error" => {
-                notes.left(&stmt.at, "an answer of a route has its reason as plain text");
+                (Fate::NotCarried, "an answer of a route has its reason as plain text")
             }
-            None => {
-                notes.left(&stmt.at, "no request that was tried reaches this");
-            }
-        }
+            None => (Fate::NotCarried, "no request that was tried reaches this"),
+        };
+        self.notes.add(&stmt.at, fate, why);
         if let Kind::If(arms) = &stmt.kind {
-            for inner in arms.iter().flat_map(|(_, body)| body) {
-                self.note(inner, sub, notes);
-            }
+            arms.iter().flat_map(|(_, body)| body).for_each(|one| self.write_note(one, sub));
         }
     }
 }
@@ -515,8 +498,7 @@ fn is_network(text: &str) -> bool {
 /// In `vcl_synth`: `if (resp.status == N) { set resp.http.Location = resp.reason; … }`.
 fn redirects(program: &Program) -> BTreeMap<u64, (u64, Vec<usize>)> {
     let mut found = BTreeMap::new();
-    let subs = program.subs.iter().filter(|(name, _)| name == "vcl_synth");
-    for stmt in subs.flat_map(|(_, body)| body) {
+    for stmt in program.sub("vcl_synth").unwrap_or_default() {
         let Kind::If(arms) = &stmt.kind else { continue };
         for (condition, body) in arms {
             let Some(statuses) = condition.as_ref().and_then(statuses) else { continue };

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use super::lexer::{Token, Word, shown, tokens};
-use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::DEPTH_MAX;
-use crate::note::{Notes, Place};
+use crate::note::Place;
+use crate::{Parsed, SyntaxError};
 
 /// A file with all that it includes.
 #[derive(Debug, Default)]
@@ -21,6 +21,18 @@ pub(crate) struct Program {
     pub(crate) statements: usize,
     /// An included file cannot be read.
     pub(crate) unreadable: bool,
+}
+
+impl Program {
+    /// The first block of this kind and name.
+    pub(crate) fn block(&self, kind: &str, name: &str) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.kind == kind && block.name == name)
+    }
+
+    /// The statements of a subroutine; none if there is no such subroutine.
+    pub(crate) fn sub(&self, name: &str) -> Option<&[Stmt]> {
+        self.subs.iter().find(|(there, _)| there == name).map(|(_, body)| &body[..])
+    }
 }
 
 /// `backend NAME { … }` or `probe NAME { … }`.
@@ -96,26 +108,26 @@ pub(crate) fn parse(
     file: &Rc<str>,
     text: &str,
     input: &mut Input<'_>,
-    notes: &mut Notes,
     program: &mut Program,
-) -> Result<(), SyntaxError> {
+) -> Parsed<()> {
     let all = tokens(file, text)?;
     let end = Place::new(file, text.lines().count().max(1));
-    let mut reader = Reader { all: &all, at: 0, end, statements: program.statements };
+    let mut reader = Reader { all: &all, at: 0, end, input, program };
     while reader.peek().is_some() {
-        reader.declaration(input, notes, program)?;
+        reader.declaration()?;
     }
     Ok(())
 }
 
-struct Reader<'t> {
+struct Reader<'t, 'i, 'r> {
     all: &'t [Token],
     at: usize,
     end: Place,
-    statements: usize,
+    input: &'i mut Input<'r>,
+    program: &'i mut Program,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_, '_> {
     fn peek(&self) -> Option<&Word> {
         self.all.get(self.at).map(|token| &token.word)
     }
@@ -124,7 +136,7 @@ impl Reader<'_> {
         self.all.get(self.at).map_or_else(|| self.end.clone(), |token| token.at.clone())
     }
 
-    fn error<T>(&self, what: impl Into<String>) -> Result<T, SyntaxError> {
+    fn error<T>(&self, what: impl Into<String>) -> Parsed<T> {
         Err(SyntaxError::at(&self.place(), what))
     }
 
@@ -134,11 +146,11 @@ impl Reader<'_> {
         found
     }
 
-    fn expect(&mut self, sign: &str) -> Result<(), SyntaxError> {
+    fn expect(&mut self, sign: &str) -> Parsed<()> {
         if self.has(sign) { Ok(()) } else { self.error(format!("there is no {sign}")) }
     }
 
-    fn name(&mut self) -> Result<String, SyntaxError> {
+    fn name(&mut self) -> Parsed<String> {
         match self.peek() {
             Some(Word::Name(name)) => {
                 let name = name.clone();
@@ -149,14 +161,9 @@ impl Reader<'_> {
         }
     }
 
-    fn declaration(
-        &mut self,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-        program: &mut Program,
-    ) -> Result<(), SyntaxError> {
+    fn declaration(&mut self) -> Parsed<()> {
         let mut at = self.place();
-        input.count_directive(&at)?;
+        self.input.count_directive(&at)?;
         let first = self.name()?;
         // The statements of a subroutine have notes instead.
         if first != "sub" {
@@ -164,30 +171,34 @@ impl Reader<'_> {
                 Some(Word::Name(name)) => format!("{first} {name}"),
                 _ => first.clone(),
             };
-            notes.directive(&mut at, &name);
+            self.input.notes.directive(&mut at, &name);
         }
         match first.as_str() {
             "vcl" | "import" => {
                 self.until_semicolon()?;
-                notes.nothing(&at, "nothing depends on it");
+                self.input.notes.nothing(&at, "nothing depends on it");
             }
             "include" => {
                 let words = self.until_semicolon()?;
                 let Some(Word::Text(name)) = words.first() else {
                     return self.error("include has no name of a file");
                 };
-                self.include(&at, name, input, notes, program)?;
+                let program = &mut *self.program;
+                let is_read = self
+                    .input
+                    .include(&at, name, |file, text, input| parse(file, text, input, program))?;
+                self.program.unreadable |= !is_read;
             }
             kind @ ("backend" | "probe") => {
                 let (kind, name) = (kind.to_owned(), self.name()?);
                 let fields = match self.has("{") {
-                    true => self.fields(0, notes)?,
+                    true => self.fields(0)?,
                     false => {
                         self.until_semicolon()?;
                         Vec::new()
                     }
                 };
-                program.blocks.push(Block { at, kind, name, fields });
+                self.program.blocks.push(Block { at, kind, name, fields });
             }
             "acl" => {
                 let name = self.name()?;
@@ -199,16 +210,15 @@ impl Reader<'_> {
                     self.at += 1;
                 }
                 let entries = self.entries()?;
-                program.lists.push(List { at, name, entries });
+                self.program.lists.push(List { at, name, entries });
             }
             "sub" => {
                 let name = self.name()?;
                 self.expect("{")?;
-                let body = self.body(0, input, notes)?;
-                program.statements = self.statements;
-                match program.subs.iter_mut().find(|(there, _)| *there == name) {
+                let body = self.body(0)?;
+                match self.program.subs.iter_mut().find(|(there, _)| *there == name) {
                     Some((_, all)) => all.extend(body),
-                    None => program.subs.push((name, body)),
+                    None => self.program.subs.push((name, body)),
                 }
             }
             other => {
@@ -219,31 +229,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn include(
-        &mut self,
-        at: &Place,
-        name: &str,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-        program: &mut Program,
-    ) -> Result<(), SyntaxError> {
-        match input.files(at, name)? {
-            Ok(files) => {
-                notes.carried(at);
-                for (file, text) in files {
-                    input.nested(at, |input| parse(&file, &text, input, notes, program))?;
-                }
-                self.statements = program.statements;
-            }
-            Err(why) => {
-                program.unreadable = true;
-                notes.unprotected(at, why);
-            }
+    fn check_depth(&self, what: &str, depth: usize) -> Parsed<()> {
+        if depth > DEPTH_MAX {
+            return self.error(format!("{what} are nested more than {DEPTH_MAX} deep"));
         }
         Ok(())
     }
 
-    fn until_semicolon(&mut self) -> Result<Vec<Word>, SyntaxError> {
+    fn until_semicolon(&mut self) -> Parsed<Vec<Word>> {
         let mut words = Vec::new();
         while !self.has(";") {
             match self.peek() {
@@ -256,19 +249,17 @@ impl Reader<'_> {
     }
 
     /// Fields of a backend, up to the closing brace.
-    fn fields(&mut self, depth: usize, notes: &mut Notes) -> Result<Vec<Field>, SyntaxError> {
-        if depth > DEPTH_MAX {
-            return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
-        }
+    fn fields(&mut self, depth: usize) -> Parsed<Vec<Field>> {
+        self.check_depth("blocks", depth)?;
         let mut fields = Vec::new();
         while !self.has("}") {
             let mut at = self.place();
             let name = self.name()?.trim_start_matches('.').to_owned();
-            notes.directive(&mut at, &format!(".{name}"));
+            self.input.notes.directive(&mut at, &format!(".{name}"));
             self.expect("=")?;
             let (mut value, mut inner) = (String::new(), Vec::new());
             if self.has("{") {
-                inner = self.fields(depth + 1, notes)?;
+                inner = self.fields(depth + 1)?;
                 self.has(";");
             } else {
                 for word in self.until_semicolon()? {
@@ -284,7 +275,7 @@ impl Reader<'_> {
     }
 
     /// Entries of an access list, up to the closing brace.
-    fn entries(&mut self) -> Result<Vec<(bool, String)>, SyntaxError> {
+    fn entries(&mut self) -> Parsed<Vec<(bool, String)>> {
         let mut entries = Vec::new();
         while !self.has("}") {
             let mut entry = String::new();
@@ -303,44 +294,32 @@ impl Reader<'_> {
     }
 
     /// Statements, up to the closing brace.
-    fn body(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-    ) -> Result<Vec<Stmt>, SyntaxError> {
-        if depth > DEPTH_MAX {
-            return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
-        }
+    fn body(&mut self, depth: usize) -> Parsed<Vec<Stmt>> {
+        self.check_depth("blocks", depth)?;
         let mut all = Vec::new();
         while !self.has("}") {
             if self.has(";") {
                 continue;
             }
-            all.push(self.statement(depth, input, notes)?);
+            all.push(self.statement(depth)?);
         }
         Ok(all)
     }
 
-    fn statement(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-    ) -> Result<Stmt, SyntaxError> {
+    fn statement(&mut self, depth: usize) -> Parsed<Stmt> {
         let (mut at, first) = (self.place(), self.at);
-        input.count_directive(&at)?;
-        let id = self.statements;
-        self.statements += 1;
+        self.input.count_directive(&at)?;
+        let id = self.program.statements;
+        self.program.statements += 1;
         let name = self.name()?;
         if name == "if" {
-            let (arms, shown) = self.arms(depth, input, notes)?;
-            notes.directive(&mut at, &shown);
+            let (arms, shown) = self.arms(depth)?;
+            self.input.notes.directive(&mut at, &shown);
             return Ok(Stmt { id, at, kind: Kind::If(arms) });
         }
         let words = self.until_semicolon()?;
         let shown = shown(&self.all[first..self.at]);
-        notes.directive(&mut at, &shown);
+        self.input.notes.directive(&mut at, &shown);
         let kind = match (name.as_str(), &words[..]) {
             ("set", [Word::Name(to), Word::Sign("="), value @ ..]) => {
                 Kind::Set(to.to_ascii_lowercase(), value.to_vec())
@@ -356,48 +335,46 @@ impl Reader<'_> {
         Ok(Stmt { id, at, kind })
     }
 
-    /// Conditions and bodies, after the word `if`.
-    fn arms(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-    ) -> Result<(Vec<Arm>, String), SyntaxError> {
+    /// Conditions and bodies, after the word `if`, and how a note shows the first.
+    fn arms(&mut self, depth: usize) -> Parsed<(Vec<Arm>, String)> {
         let (mut arms, first) = (Vec::new(), self.at);
-        self.expect("(")?;
-        let condition = self.or(0)?;
-        self.expect(")")?;
+        let condition = self.condition()?;
         let text = format!("if {}", shown(&self.all[first..self.at]));
         self.expect("{")?;
-        arms.push((Some(condition), self.body(depth + 1, input, notes)?));
+        arms.push((Some(condition), self.body(depth + 1)?));
         while let Some(Word::Name(next)) = self.peek() {
-            let chained = match next.as_str() {
-                "elsif" | "elseif" | "elif" => true,
-                "else" => {
-                    let after = self.all.get(self.at + 1).map(|token| &token.word);
-                    let is_if = matches!(after, Some(Word::Name(name)) if name == "if");
-                    self.at += usize::from(is_if);
-                    is_if
-                }
-                _ => break,
-            };
+            let next = next.clone();
+            if !matches!(next.as_str(), "elsif" | "elseif" | "elif" | "else") {
+                break;
+            }
             self.at += 1;
-            if chained {
-                self.expect("(")?;
-                let condition = self.or(0)?;
-                self.expect(")")?;
-                self.expect("{")?;
-                arms.push((Some(condition), self.body(depth + 1, input, notes)?));
-            } else {
-                self.expect("{")?;
-                arms.push((None, self.body(depth + 1, input, notes)?));
+            let is_else_if = matches!(self.peek(), Some(Word::Name(name)) if name == "if");
+            let condition = match next.as_str() {
+                "else" if !is_else_if => None,
+                "else" => {
+                    self.at += 1;
+                    Some(self.condition()?)
+                }
+                _ => Some(self.condition()?),
+            };
+            self.expect("{")?;
+            let is_last = condition.is_none();
+            arms.push((condition, self.body(depth + 1)?));
+            if is_last {
                 break;
             }
         }
         Ok((arms, text))
     }
 
-    fn or(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
+    fn condition(&mut self) -> Parsed<Expr> {
+        self.expect("(")?;
+        let condition = self.or(0)?;
+        self.expect(")")?;
+        Ok(condition)
+    }
+
+    fn or(&mut self, depth: usize) -> Parsed<Expr> {
         let mut all = vec![self.and(depth)?];
         while self.has("||") {
             all.push(self.and(depth)?);
@@ -405,7 +382,7 @@ impl Reader<'_> {
         Ok(Expr::Or(all))
     }
 
-    fn and(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
+    fn and(&mut self, depth: usize) -> Parsed<Expr> {
         let mut all = vec![self.single(depth)?];
         while self.has("&&") {
             all.push(self.single(depth)?);
@@ -413,10 +390,8 @@ impl Reader<'_> {
         Ok(Expr::And(all))
     }
 
-    fn single(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
-        if depth > DEPTH_MAX {
-            return self.error(format!("conditions are nested more than {DEPTH_MAX} deep"));
-        }
+    fn single(&mut self, depth: usize) -> Parsed<Expr> {
+        self.check_depth("conditions", depth)?;
         if self.has("!") {
             return Ok(Expr::Not(Box::new(self.single(depth + 1)?)));
         }
@@ -428,7 +403,7 @@ impl Reader<'_> {
         self.comparison()
     }
 
-    fn comparison(&mut self) -> Result<Expr, SyntaxError> {
+    fn comparison(&mut self) -> Parsed<Expr> {
         let Some(Word::Name(left)) = self.peek().cloned() else {
             self.skip_operand()?;
             return Ok(Expr::Unknown);
@@ -468,7 +443,7 @@ impl Reader<'_> {
     }
 
     /// Passes what is not understood, up to the end of the operand.
-    fn skip_operand(&mut self) -> Result<(), SyntaxError> {
+    fn skip_operand(&mut self) -> Parsed<()> {
         let mut open = 0_usize;
         loop {
             match self.peek() {

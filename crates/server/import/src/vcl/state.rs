@@ -86,6 +86,11 @@ impl State {
 /// passed on, and nothing is stored.
 pub(crate) const PRIVATE: [&str; 2] = ["cookie", "authorization"];
 
+/// The field of the response that a variable is.
+pub(crate) fn response_field(variable: &str) -> Option<&str> {
+    ["beresp.http.", "resp.http."].iter().find_map(|prefix| variable.strip_prefix(prefix))
+}
+
 /// The field of the request that a variable is.
 pub(crate) fn request_field(variable: &str) -> Option<&str> {
     ["req.http.", "bereq.http."].iter().find_map(|prefix| variable.strip_prefix(prefix))

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::conditions::truth;
 use super::lexer::Word;
-use super::parser::{Expr, Kind};
+use super::parser::Expr;
 use super::state::{Request, State};
 use crate::pattern::{cookies, parameters, types};
-use crate::route::{Lifetime, WITHOUT_LIFETIME, add};
+use crate::route::{Lifetime, WITHOUT_LIFETIME, add, all_statuses};
 
 const WIDE: &str = "every parameter that our patterns match is left out of the key";
 
@@ -95,11 +95,6 @@ pub(crate) fn bypass(expr: &Expr) -> Option<(Vec<String>, bool)> {
     }
 }
 
-/// All statuses.
-pub(crate) fn all_statuses() -> Vec<String> {
-    ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec()
-}
-
 /// The responses that a condition is for: statuses and types.
 pub(crate) fn responses(expr: &Expr) -> Option<Lifetime> {
     let of_status = |status| Lifetime { status, ..Lifetime::default() };
@@ -150,16 +145,15 @@ pub(crate) fn responses(expr: &Expr) -> Option<Lifetime> {
 }
 
 /// What a statement of `vcl_backend_response` sets of a lifetime; `None`: it sets something else.
-pub(crate) fn set_of(kind: &Kind, one: &mut Lifetime) -> Option<&'static str> {
-    let Kind::Set(to, value) = kind else { return None };
+pub(crate) fn set_of(to: &str, value: &[Word], one: &mut Lifetime) -> Option<&'static str> {
     if to == "beresp.uncacheable" && *value == [Word::Name("true".to_owned())] {
         (one.ttl, one.overrule) = (Some(Duration::ZERO), true);
         return Some("they are validated at each use");
     }
-    let [Word::Name(time)] = &value[..] else { return None };
+    let [Word::Name(time)] = value else { return None };
     let time =
         units::duration(time).ok().filter(|time| *time <= Duration::from_secs(31_000_000))?;
-    match to.as_str() {
+    match to {
         "beresp.ttl" => {
             (one.ttl, one.overrule) = (Some(time), true);
             Some("no-store and private are respected, and a response with Set-Cookie has its own")

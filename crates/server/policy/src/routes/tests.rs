@@ -1,7 +1,6 @@
 //! Routes by host and path, in every spelling.
 
 use super::*;
-use upstream::registry::Registry;
 
 /// Answers with a number, so that a test sees which route it was.
 fn route(hosts: &[&str], path: Path, number: u16) -> config::Route {
@@ -80,8 +79,7 @@ fn a_pattern_is_as_specific_as_it_has_segments() {
 
 #[test]
 fn settings_choose_how_a_request_is_looked_up() {
-    let registry = Registry::default();
-    let groups = registry.groups(&[config::Group::of("g", [])]);
+    let groups = [Group::of("g", [])];
     let mut keyed = config::Route::to("g");
     keyed.key.query = config::Query::None;
     let one = Routes::new(&[keyed.clone()], &groups);
@@ -163,8 +161,8 @@ fn usual() -> Routes {
         config::Route { request: signed, ..to("/signed") },
         config::Route { action: Action::Group("h".into()), ..to("/other") },
     ];
-    let groups = ["g", "h"].map(|name| config::Group::of(name, []));
-    Routes::new(&routes, &Registry::default().groups(&groups))
+    let groups = ["g", "h"].map(|name| Group::of(name, []));
+    Routes::new(&routes, &groups)
 }
 
 /// The status of the refusal or answer, or the index of the route and whether it is the only.
@@ -187,7 +185,7 @@ fn a_doubled_slash_leads_around_no_rule_on_a_field() {
     let remove = |name: &str| vec![FieldRule::Remove(name.to_owned())];
     let routes =
         [with("/", Vec::new()), with("/app", remove("X-User")), with("/own", remove("x-user"))];
-    let groups = Registry::default().groups(&[config::Group::of("a", [])]);
+    let groups = [Group::of("a", [])];
     let routes = Routes::new(&routes, &groups);
     let evades = |path: &str, lines: &str| {
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
@@ -315,7 +313,7 @@ fn a_capture_that_is_sent_is_the_same_in_every_reading() {
     let path = Path::parse("/{tenant}/*").unwrap();
     let sent = vec![FieldRule::Set("X-Tenant".into(), "{tenant}".into())];
     let rest = vec![FieldRule::Set("X-Rest".into(), "{*}".into())];
-    let groups = Registry::default().groups(&[config::Group::of("g", [])]);
+    let groups = [Group::of("g", [])];
     let with = |request| {
         let route = config::Route { path: path.clone(), request, ..config::Route::to("g") };
         Routes::new(&[route], &groups)
@@ -380,8 +378,7 @@ fn a_route_may_have_an_encoded_slash() {
 
 #[test]
 fn the_simple_case_bars_nothing() {
-    let group = config::Group::of("g", []);
-    let groups = Registry::default().groups(&[group]);
+    let groups = [Group::of("g", [])];
     let plain = |routes: &Routes| matches!(routes.choose(reading("a", "/")), Choice::Plain);
     assert!(plain(&Routes::new(&[], &groups)));
     assert!(plain(&Routes::new(&[config::Route::to("g")], &groups)));

@@ -15,7 +15,6 @@ use config::{Action, Group, Path, Query, Route};
 use outcome::Refusal;
 use policy::reading::Reading;
 use policy::routes::{Choice, Routes};
-use upstream::registry::Registry;
 
 use origins::Origin;
 
@@ -151,7 +150,6 @@ const TO_ANOTHER: &str = "to another upstream";
 /// Routes that treat a prefix in another way than all else.
 fn tables(prefix: &str) -> Vec<(&'static str, Routes)> {
     let groups = ["first", "other"].map(|name| Group::of(name, []));
-    let groups = Registry::default().groups(&groups);
     let route = |path: &str, to: &str| Route { path: Path::Prefix(path.into()), ..Route::to(to) };
     let denied = |path: &str| {
         let action = Action::Answer { status: 403, body: String::new() };

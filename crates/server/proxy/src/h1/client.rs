@@ -14,7 +14,7 @@ use runtime::time;
 use transport::Transport;
 
 use super::body::RequestBody;
-use super::response::{self, append_interim, connection_of};
+use super::response::{self, connection_of, write_interim};
 use core_io::pace::Pace;
 use exchange::client::{Client, Gone, Response, Sent};
 use exchange::limits::COALESCE_BYTES_MAX;
@@ -75,9 +75,10 @@ impl<'c> Client for ClientStream<'c> {
         if before == 0 {
             self.pending.reserve(HEAD_BYTES_USUAL);
         }
-        let lines = self.own_lines;
-        response::append(&mut self.pending, response, self.framing, connection, lines);
-        response::append_lines(&mut self.pending, &self.more_lines);
+        response::write(&mut *self.pending, response, self.framing, connection);
+        self.pending.extend_from_slice(self.own_lines);
+        self.pending.extend_from_slice(&self.more_lines);
+        write::end(&mut self.pending);
         let appended = &self.pending[before..];
         self.head_bytes = appended.len();
         self.bytes += appended.len() as u64;
@@ -106,7 +107,8 @@ impl<'c> Client for ClientStream<'c> {
         // A client of HTTP/1.0 does not know interim responses (RFC 9110, 15.2).
         if self.version != Version::Http10 {
             let mut bytes = Vec::with_capacity(head.head_bytes);
-            append_interim(&mut bytes, head);
+            write_interim(&mut bytes, head.status, head);
+            write::end(&mut bytes);
             self.offer_parts(&[&bytes]);
         }
     }

@@ -31,7 +31,7 @@ use cache::Look;
 use cache::stored::{Stored, Use};
 use core_io::spares::SharedHead;
 use core_io::{Buffers, CoreIo, panics};
-use http1::{Method, OwnedRequest, RequestHead};
+use http1::{Method, OwnedRequest, RequestHead, write};
 use outcome::{BrokenBy, Refusal};
 use runtime::Either;
 use runtime::time::{self, Instant, Sleep};
@@ -674,7 +674,8 @@ impl Turn<'_> {
         let now_ms = Some(self.now_ms);
         let own_lines = self.from.listener.own_lines();
         let use_ = Use { cache_status: HIT, now_ms, connection, own_lines };
-        stored.append_head(output, &use_);
+        stored.write_head(output, &use_);
+        write::end(output);
         let with_body = head.method == Method::Get && stored.body_bytes > 0;
         let body_bytes = if with_body { stored.body_bytes } else { 0 };
         let head_end = output.len();

@@ -15,7 +15,7 @@ pub(crate) use client::end;
 pub use client::{ClientStream, linger};
 pub(crate) use connection::converse;
 pub(crate) use response::{
-    append as append_response, append_interim, append_lines, append_refusal,
-    framing as response_framing,
+    framing as response_framing, refusal_text, write as write_response, write_interim,
+    write_refusal,
 };
 pub(crate) use setup::{Accepted, pass as set_up};

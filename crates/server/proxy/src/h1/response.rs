@@ -1,9 +1,8 @@
-//! Response heads as HTTP/1 writes them.
+//! The heads of responses, for the sink of any version.
 
-use cache::stored::is_tag_field;
-use cache::stored::{Connection, Framing, Use, append_date, append_framing, has_length};
+use cache::stored::{Connection, Framing, Use, has_length, is_tag_field, write_date};
 use config::Role;
-use http1::{Name, RequestHead, ResponseHead, Version, write};
+use http1::{Name, RequestHead, ResponseHead, Sink, Version, write};
 use outcome::Refusal;
 use runtime::time;
 use upstream::BodyLength;
@@ -48,29 +47,9 @@ pub(crate) fn framing(response: &Response<'_>, version: Version) -> Framing {
     }
 }
 
-/// Appends the head of a final response, with these field lines of its listener.
-pub(crate) fn append(
-    out: &mut Vec<u8>,
-    response: &Response<'_>,
-    framing: Framing,
-    connection: Connection,
-    own_lines: &[u8],
-) {
-    append_without(out, response, framing, connection);
-    append_lines(out, own_lines);
-}
-
-/// Appends field lines to a head that is complete.
-pub(crate) fn append_lines(out: &mut Vec<u8>, lines: &[u8]) {
-    if !lines.is_empty() {
-        out.truncate(out.len() - b"\r\n".len());
-        out.extend_from_slice(lines);
-        write::end(out);
-    }
-}
-
-fn append_without(
-    out: &mut Vec<u8>,
+/// Writes the head of a final response.
+pub(crate) fn write(
+    out: &mut impl Sink,
     response: &Response<'_>,
     framing: Framing,
     connection: Connection,
@@ -84,97 +63,97 @@ fn append_without(
                 own_lines: labels.own_lines,
             };
             match *form {
-                StoredForm::Whole(stored) => stored.append_head(out, &use_),
-                StoredForm::Part(head, part, _) => head.append_part(out, part, framing, &use_),
-                StoredForm::Parts(parts) => parts.append_head(out, &use_),
-                StoredForm::NotModified(head) => head.append_not_modified(out, &use_),
+                StoredForm::Whole(stored) => stored.write_head(out, &use_),
+                StoredForm::Part(head, part, _) => head.write_part(out, part, framing, &use_),
+                StoredForm::Parts(parts) => parts.write_head(out, &use_),
+                StoredForm::NotModified(head) => head.write_not_modified(out, &use_),
                 StoredForm::Unsatisfied(head, complete_bytes) => {
-                    head.append_unsatisfied(out, complete_bytes, &use_);
+                    head.write_unsatisfied(out, complete_bytes, &use_);
                 }
-                StoredForm::Arriving(head, _) => head.append_streaming(out, framing, &use_),
+                StoredForm::Arriving(head, _) => head.write_streaming(out, framing, &use_),
             }
         }
-        Response::Relayed(relayed) => append_relayed(out, relayed, framing, connection),
-        Response::Own(own) => append_own(out, own, connection),
+        Response::Relayed(relayed) => write_relayed(out, relayed, framing, connection),
+        Response::Own(own) => write_own(out, own, connection),
         Response::Switching { head, via, protocol } => {
-            write::status_line(out, 101);
-            write::end_to_end(out, &head.fields, |field| field.id() != Name::ContentLength);
+            write_interim(out, 101, head);
             via.append_to_response(out, head.version);
-            out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
-            out.extend_from_slice(protocol);
-            out.extend_from_slice(b"\r\n");
-            write::end(out);
+            out.field(b"Connection", b"Upgrade");
+            out.field(b"Upgrade", protocol);
         }
-        Response::TunnelOpen => {
-            out.extend_from_slice(b"HTTP/1.1 200 Connection established\r\n\r\n");
-        }
+        Response::TunnelOpen => out.prepared(200, b"HTTP/1.1 200 Connection established\r\n"),
     }
 }
 
-fn append_relayed(
-    out: &mut Vec<u8>,
+fn write_relayed(
+    out: &mut impl Sink,
     relayed: &Relayed<'_>,
     framing: Framing,
     connection: Connection,
 ) {
     let Relayed { head, body, tags, .. } = relayed;
-    write::status_line(out, head.status);
-    write::end_to_end(out, &head.fields, |field| {
+    out.status(head.status);
+    out.end_to_end(&head.fields, |field| {
         field.id() != Name::ContentLength && (*tags || !is_tag_field(field.name()))
     });
     if !head.fields.has(Name::Date) {
-        append_date(out, relayed.response_ms);
+        write_date(out, relayed.response_ms);
     }
     relayed.via.append_to_response(out, head.version);
-    append_framing(out, framing);
+    framing.write(out);
     // A 304 and an answer to HEAD may announce the length of the body that they do not carry.
     if let Some(length) = head.content_length()
         && body.is_none()
         && (has_length(head.status) || head.status == 304)
     {
-        write::content_length(out, length);
+        out.content_length(length);
     }
-    out.extend_from_slice(b"Cache-Status: ");
-    relayed.cache_status.append(out);
-    out.extend_from_slice(b"\r\n");
-    connection.append(out);
-    write::end(out);
+    out.field_of(b"Cache-Status", |out| relayed.cache_status.append(out));
+    connection.write(out);
 }
 
-/// Appends the head of our own answer.
-pub(super) fn append_own(out: &mut Vec<u8>, own: &Own<'_>, connection: Connection) {
-    write::status_line(out, own.status);
-    out.extend_from_slice(own.lines);
+/// Writes the head of our own answer.
+fn write_own(out: &mut impl Sink, own: &Own<'_>, connection: Connection) {
+    out.status(own.status);
+    out.lines(own.lines);
     if let Some(length) = own.content_length {
-        write::content_length(out, length);
+        out.content_length(length);
     }
-    out.extend_from_slice(own.more_lines);
-    append_date(out, time::wall_ms());
-    connection.append(out);
-    write::end(out);
+    out.lines(own.more_lines);
+    write_date(out, time::wall_ms());
+    connection.write(out);
 }
 
 /// Appends our answer to a client that has sent no request: the connection closes after it.
-pub(crate) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
-    let (status, text) = (refusal.status(), refusal.text());
+pub(super) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
+    write_refusal(out, refusal);
+    write::end(out);
+    out.extend_from_slice(refusal_text(refusal).as_bytes());
+}
+
+/// The content of a refusal.
+pub(crate) fn refusal_text(refusal: Refusal) -> String {
+    format!("{}\n", refusal.text())
+}
+
+/// Writes the head of a refusal.
+pub(crate) fn write_refusal(out: &mut impl Sink, refusal: Refusal) {
+    let (status, text) = (refusal.status(), refusal_text(refusal));
     let own = Own {
         status,
         lines: b"Content-Type: text/plain\r\n",
-        content_length: Some(text.len() as u64 + 1),
+        content_length: Some(text.len() as u64),
         more_lines: &[b"Cache-Control: no-store\r\n", &proxy_status_line(refusal)[..]].concat(),
     };
-    append_own(out, &own, Connection::Close);
-    out.extend_from_slice(text.as_bytes());
-    out.push(b'\n');
+    write_own(out, &own, Connection::Close);
 }
 
-/// Appends an interim response, without the fields of its connection. It has no content, and a
+/// Writes the head of an interim response, without the fields of its connection. It has no content, and a
 /// client that believed the length that some origins send with it would take the final response for
 /// that content (RFC 9110, 8.6).
-pub(crate) fn append_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
-    write::status_line(out, head.status);
-    write::end_to_end(out, &head.fields, |field| field.id() != Name::ContentLength);
-    write::end(out);
+pub(crate) fn write_interim(out: &mut impl Sink, status: u16, head: &ResponseHead<'_>) {
+    out.status(status);
+    out.end_to_end(&head.fields, |field| field.id() != Name::ContentLength);
 }
 
 #[cfg(test)]
@@ -198,9 +177,9 @@ mod tests {
             let limits = http1::Limits::DEFAULT;
             let head = http1::parse_response(received.as_bytes(), &mut scratch, &limits);
             let mut passed_on = Vec::new();
-            append_interim(&mut passed_on, &head.unwrap().unwrap());
+            write_interim(&mut passed_on, 103, &head.unwrap().unwrap());
             let passed_on = String::from_utf8(passed_on).unwrap();
-            assert_eq!(passed_on, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+            assert_eq!(passed_on, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n");
         }
     }
 }

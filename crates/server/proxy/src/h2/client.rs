@@ -5,16 +5,14 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use cache::encoded_heads::status_in;
 use cache::stored::{Connection, has_length};
 use core_io::CoreIo;
-use http1::{ResponseHead, Version};
+use http1::{FieldList, ResponseHead, Sink, Version};
 use outcome::Fault;
 use runtime::fs::SharedPages;
 
 use super::body::RequestBody;
-use super::message::{content_length, fields_of};
-use crate::h1::{append_interim, append_lines, append_response, response_framing};
+use crate::h1::{response_framing, write_interim, write_response};
 use core_io::pace::Pace;
 use exchange::client::{ByteStream, Client, Gone, Response, Sent};
 
@@ -106,9 +104,8 @@ pub(crate) struct StreamClient<S: Streams> {
     stream: S::Id,
     /// The request was a HEAD, so no content follows.
     is_head: bool,
-    /// The final head, as HTTP/1 writes it.
-    head: Vec<u8>,
-    status: u16,
+    /// The final head.
+    head: FieldList,
     head_is_sent: bool,
     /// Content that follows, if the head announces its length.
     left: Option<u64>,
@@ -137,8 +134,7 @@ impl<S: Streams> StreamClient<S> {
             link,
             stream,
             is_head,
-            head: Vec::new(),
-            status: 0,
+            head: FieldList::default(),
             head_is_sent: false,
             left: None,
             ends_later: false,
@@ -157,7 +153,7 @@ impl<S: Streams> StreamClient<S> {
 
     /// Ends the stream after a complete response.
     pub(crate) async fn end(&mut self) {
-        if self.status != 0 && self.finish().await.is_err() {
+        if self.head.status() != 0 && self.finish().await.is_err() {
             self.break_off();
         }
     }
@@ -174,17 +170,21 @@ impl<S: Streams> StreamClient<S> {
 
     /// Sends the head, if it was not sent yet.
     fn send_head(&mut self, ends: bool) {
-        if self.head_is_sent || self.status == 0 {
+        // With 101, the stream becomes a tunnel, as after 200 to CONNECT (RFC 8441 section 5).
+        let status = match self.head.status() {
+            101 => 200,
+            status => status,
+        };
+        if self.head_is_sent || status == 0 {
             return;
         }
-        let ends = ends || self.is_head || !has_length(self.status);
+        let ends = ends || self.is_head || !has_length(status);
         let ends = ends || (self.left == Some(0) && !self.ends_later);
         self.head_is_sent = true;
         self.is_ended = ends;
         // An extended CONNECT has no key (RFC 8441 section 5).
-        let fields = fields_of(&self.head)
-            .filter(|(name, _)| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
-        let status = self.status;
+        let is_sent = |name: &[u8]| !name.eq_ignore_ascii_case(b"sec-websocket-accept");
+        let fields = self.head.fields().filter(|(name, _)| is_sent(name));
         self.failed |= !self.link.send_head(self.stream, status, fields, ends);
     }
 
@@ -264,19 +264,15 @@ impl<S: Streams> Client for StreamClient<S> {
 
     fn respond(&mut self, response: &Response<'_>) {
         let framing = response_framing(response, S::VERSION);
-        let lines = self.link.own_lines();
-        append_response(&mut self.head, response, framing, Connection::Keep, lines);
-        append_lines(&mut self.head, &self.more_lines);
+        write_response(&mut self.head, response, framing, Connection::Keep);
+        self.head.lines(self.link.own_lines());
+        self.head.lines(&self.more_lines);
+        self.head.end();
         if let Response::Relayed(relayed) = response {
             self.ends_later = relayed.may_have_trailers;
         }
-        let digits = status_in(&self.head).iter();
-        self.status = digits.fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
-        if self.status == 101 {
-            self.status = 200;
-        }
-        self.left = content_length(&self.head);
-        self.bytes += self.head.len() as u64;
+        self.left = self.head.content_length();
+        self.bytes += self.head.text().len() as u64;
         self.head_end = self.bytes;
     }
 
@@ -284,10 +280,10 @@ impl<S: Streams> Client for StreamClient<S> {
         if self.head_is_sent || self.bytes != self.head_end || !self.pending.is_empty() {
             return false;
         }
-        self.bytes -= self.head.len() as u64;
+        self.bytes -= self.head.text().len() as u64;
         self.head_end = self.bytes;
         self.head.clear();
-        (self.status, self.left, self.ends_later) = (0, None, false);
+        (self.left, self.ends_later) = (None, false);
         true
     }
 
@@ -296,10 +292,11 @@ impl<S: Streams> Client for StreamClient<S> {
     }
 
     fn interim(&mut self, head: &ResponseHead<'_>) {
-        let mut lines = Vec::with_capacity(head.head_bytes);
-        append_interim(&mut lines, head);
-        self.bytes += lines.len() as u64;
-        self.link.send_head(self.stream, head.status, fields_of(&lines), false);
+        let mut interim = FieldList::default();
+        write_interim(&mut interim, head.status, head);
+        interim.end();
+        self.bytes += interim.text().len() as u64;
+        self.link.send_head(self.stream, head.status, interim.fields(), false);
     }
 
     fn offer(&mut self, content: &[u8]) {
@@ -394,7 +391,7 @@ impl<S: Streams> Client for StreamClient<S> {
         Sent {
             bytes: self.bytes,
             body_bytes: self.bytes - self.head_end,
-            head: &self.head,
+            head: self.head.text(),
             keeps: true,
             is_slow: self.is_slow,
         }

@@ -39,8 +39,9 @@ use runtime::time::{self, Instant};
 use runtime::wake;
 use transport::shares::Share;
 
-use super::message::{fields_of, write_request};
+use super::message::write_request;
 use super::serve::{self, exchange, now_or_later};
+use crate::coding::Coding;
 use crate::h1::{Accepted, end, linger};
 use core_io::pace::Taking;
 use exchange::client::Gone;
@@ -68,6 +69,7 @@ const EMPTY_WAIT: Duration = Duration::from_millis(100);
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {
     pub(super) worker: Rc<Worker>,
+    coding: Rc<Coding>,
     pub(super) listener: Rc<ListenerContext>,
     pub(super) accepted: Accepted,
     /// Its place in the table, until the last of its tasks has ended: so long it has a descriptor.
@@ -172,6 +174,7 @@ pub(crate) async fn serve(
     };
     let link = Rc::new(Link {
         worker,
+        coding: Coding::of_core(),
         listener,
         accepted,
         _slot: slot,
@@ -320,7 +323,7 @@ impl Link {
 
     /// Gives the memory of an empty output to the next connection that writes.
     fn give_back(&self, out: &mut Vec<u8>) {
-        let mut spare = self.worker.http2_outputs.borrow_mut();
+        let mut spare = self.coding.outputs.borrow_mut();
         if out.capacity() > 0 && spare.len() < OUTPUTS_SPARE_MAX {
             out.shrink_to(OUTPUT_BYTES_MAX);
             spare.push(std::mem::take(out));
@@ -411,10 +414,10 @@ impl Link {
         {
             let out = &mut self.state.borrow_mut().out;
             if out.capacity() == 0 {
-                *out = self.worker.http2_outputs.borrow_mut().pop().unwrap_or_default();
+                *out = self.coding.outputs.borrow_mut().pop().unwrap_or_default();
             }
         }
-        let mut scratch = self.worker.http2_scratch.borrow_mut();
+        let mut scratch = self.coding.scratch.borrow_mut();
         let mut at = 0;
         loop {
             let mut state = self.state.borrow_mut();
@@ -526,7 +529,7 @@ impl Link {
         };
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
         let mut left = body_bytes;
-        let mut heads = self.worker.encoded_heads.borrow_mut();
+        let mut heads = self.coding.http2_heads.borrow_mut();
         let block = heads.encode(stored, &use_);
         // The stream was opened by this request, and its windows are large enough.
         let mut sent = http2.send_encoded_response(stream, block, left == 0, out);
@@ -586,16 +589,16 @@ impl Link {
     /// Answers a request that is no request over HTTP/1 either.
     #[cold]
     fn refuse(&self, stream: StreamId, refusal: Refusal, received: u64) {
-        let (response, head_end) = serve::refusal(refusal);
-        let (head, content) = response.split_at(head_end);
+        let (head, content) = serve::refusal(refusal);
         let mut state = self.state.borrow_mut();
         let State { http2, out, .. } = &mut *state;
         // The stream was opened by this request. A window that is too small cuts the text.
         let status = refusal.status();
-        let _ = http2.send_response(stream, status, fields_of(head), content.is_empty(), out);
-        let _ = http2.send_data(stream, content, true, out);
+        let _ = http2.send_response(stream, status, head.fields(), content.is_empty(), out);
+        let _ = http2.send_data(stream, content.as_bytes(), true, out);
         http2.reset(stream, ErrorCode::NO_ERROR, out);
         drop(state);
+        let response = [head.text(), content.as_bytes()].concat();
         self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
     }
 

@@ -1,11 +1,8 @@
 //! Heads of one version in the form of the other.
 //!
 //! Exchanges, rules and logs know the head of HTTP/1. The fields of a request are written as one,
-//! and the strict parser reads it: what it refuses over HTTP/1 it refuses here. A response's head
-//! is written for HTTP/1 and then taken apart into fields.
+//! and the strict parser reads it: what it refuses over HTTP/1 it refuses here.
 
-use access_log::last_field;
-use cache::encoded_heads::fields_in;
 use http1::write;
 use http2::RequestHead;
 
@@ -61,17 +58,6 @@ pub(crate) fn write_request(
         (None, false) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
     write::end(out);
-}
-
-/// The fields of a head that was written for HTTP/1.
-pub(crate) fn fields_of(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let status_line = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
-    fields_in(&head[status_line..])
-}
-
-/// The length that a head announces.
-pub(super) fn content_length(head: &[u8]) -> Option<u64> {
-    std::str::from_utf8(last_field(head, b"content-length")).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -134,16 +120,5 @@ mod tests {
         assert!(known.ends_with("Host: a.test\r\nContent-Length: 5\r\n\r\n"), "{known}");
         let unknown = written(&post, &[], false, false);
         assert!(unknown.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n"), "{unknown}");
-    }
-
-    #[test]
-    fn a_response_is_taken_apart() {
-        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nX:  a:b \r\nEmpty:\r\n\r\n";
-        let fields: Vec<_> = fields_of(head).collect();
-        let expected: [(&[u8], &[u8]); 3] =
-            [(b"Content-Length", b"12"), (b"X", b"a:b"), (b"Empty", b"")];
-        assert_eq!(fields, expected);
-        assert_eq!(content_length(head), Some(12));
-        assert_eq!(content_length(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"), None);
     }
 }

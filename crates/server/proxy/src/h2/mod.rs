@@ -19,6 +19,6 @@ mod serve;
 pub(crate) use client::{Stop, StreamClient, Streams};
 pub(crate) use link::serve;
 #[cfg(feature = "tls")]
-pub(crate) use message::{fields_of, write_request};
+pub(crate) use message::write_request;
 #[cfg(feature = "tls")]
 pub(crate) use serve::{exchange, now_or_later, refusal};

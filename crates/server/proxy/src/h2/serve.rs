@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use core_io::spares::SharedHead;
 use core_io::{CoreIo, panics};
-use http1::{Expectation, FieldNames, Method, Reject, RequestHead, Version};
+use http1::{Expectation, FieldList, FieldNames, Method, Reject, RequestHead, Version};
 use outcome::Refusal;
 
 use super::body::RequestBody;
 use super::client::{StreamClient, Streams};
-use crate::h1::append_refusal;
+use crate::h1::{refusal_text, write_refusal};
 use exchange::Exchange;
 use exchange::request::{Request, body_length};
 use exchange::routing::ClientConnection;
@@ -67,11 +67,11 @@ pub(crate) async fn exchange<S: Streams>(
     }
 }
 
-/// The answer to a request that is no request over HTTP/1 either, and the length of its head.
+/// The answer to a request that is no request over HTTP/1 either: its head and its content.
 #[cold]
-pub(crate) fn refusal(refusal: Refusal) -> (Vec<u8>, usize) {
-    let mut response = Vec::new();
-    append_refusal(&mut response, refusal);
-    let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
-    (response, head_end)
+pub(crate) fn refusal(refusal: Refusal) -> (FieldList, String) {
+    let mut head = FieldList::default();
+    write_refusal(&mut head, refusal);
+    head.end();
+    (head, refusal_text(refusal))
 }

@@ -50,7 +50,8 @@ use self::order::take_early;
 use super::endpoint::{Endpoint, Handshake};
 use super::limits::{PULL_BYTES_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
 use super::stream::{Read, Stream, find, read};
-use crate::h2::{self, StreamClient, exchange, fields_of, now_or_later, write_request};
+use crate::coding::Coding;
+use crate::h2::{self, StreamClient, exchange, now_or_later, write_request};
 use core_io::pace::Taking;
 use exchange::Worker;
 use exchange::hit::{FastPath, HIT, fresh_hit};
@@ -65,6 +66,7 @@ use exchange::upgrade;
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {
     pub(super) worker: Rc<Worker>,
+    coding: Rc<Coding>,
     endpoint: Rc<Endpoint>,
     listener: Rc<ListenerContext>,
     handle: ConnectionHandle,
@@ -166,6 +168,7 @@ impl Link {
         };
         Rc::new(Link {
             worker,
+            coding: Coding::of_core(),
             endpoint: Rc::clone(endpoint),
             listener,
             handle,
@@ -503,7 +506,7 @@ impl Link {
                     return Ok(None);
                 }
             }
-            let mut scratch = self.worker.http2_scratch.borrow_mut();
+            let mut scratch = self.coding.scratch.borrow_mut();
             let (input, limits) = (stream.rest.clone(), &self.limits);
             let received =
                 stream.message.next_event(&input, stream.is_end, &mut scratch, limits)?;
@@ -617,7 +620,7 @@ impl Link {
         };
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
         let mut response = Vec::with_capacity(512 + body_bytes as usize);
-        write::encoded(self.worker.http3_heads.borrow_mut().encode(stored, &use_), &mut response);
+        write::encoded(self.coding.http3_heads.borrow_mut().encode(stored, &use_), &mut response);
         if body_bytes > 0 {
             write::data(body_bytes, &mut response);
             stored.pieces.iter().for_each(|piece| response.extend_from_slice(piece));
@@ -686,13 +689,13 @@ impl Link {
     /// Answers a request that is no request over HTTP/1 either.
     #[cold]
     fn refuse(self: &Rc<Link>, id: StreamId, refusal: Refusal, received: u64) {
-        let (response, head_end) = h2::refusal(refusal);
-        let (head, content) = response.split_at(head_end);
+        let (head, content) = h2::refusal(refusal);
         let mut encoded = Vec::new();
-        write::response(refusal.status(), fields_of(head), &mut encoded);
+        write::response(refusal.status(), head.fields(), &mut encoded);
         write::data(content.len() as u64, &mut encoded);
-        encoded.extend_from_slice(content);
+        encoded.extend_from_slice(content.as_bytes());
         self.send_whole(id, encoded);
+        let response = [head.text(), content.as_bytes()].concat();
         self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
     }
 
@@ -796,7 +799,7 @@ impl State {
                 Ok(false) => break,
                 Err(_) => return Poll::Ready(Err(None)),
             }
-            let mut scratch = link.worker.http2_scratch.borrow_mut();
+            let mut scratch = link.coding.scratch.borrow_mut();
             let input = stream.rest.clone();
             let received = stream
                 .message

@@ -25,7 +25,7 @@ use super::counters::add;
 use super::journal::{BATCH_HEADER_BYTES, Change, SavedEntry, Tail};
 use super::limits::ENTRIES_PER_SLICE;
 use super::saved_index::{
-    COPY_BYTES, HEAD_AT, PREAMBLE_BYTES, Preamble, encode_head, slice_header,
+    COPY_BYTES, HEAD_AT, PREAMBLE_BYTES, Preamble, SLICE_HEADER_BYTES, encode_head, slice_header,
 };
 use super::{Files, Inner};
 
@@ -115,6 +115,18 @@ impl Committer {
         }
     }
 
+    /// What holds between two steps.
+    fn check(&self, inner: &Inner) {
+        let Committer { generation, complete, tail, .. } = *self;
+        assert!(complete == generation || complete + 1 == generation, "two journals at most");
+        assert!(tail.offset <= inner.options.geometry.journal_bytes, "a journal has its area");
+        assert!(self.written <= inner.journal.position(), "what is written was appended");
+        if let Some(dump) = &self.dump {
+            dump.check(inner);
+            assert!(dump.preamble.generation == complete + 1, "the last index is not overwritten");
+        }
+    }
+
     /// Writes the changes of a start. A journal without room for them (it was full when the process
     /// ended) is treated like a failed one: the index is saved again.
     pub(super) async fn write_start(&mut self, inner: &Inner) -> io::Result<()> {
@@ -132,6 +144,7 @@ impl Committer {
     }
 
     async fn turn(&mut self, inner: &Arc<Inner>, ending: bool) {
+        self.check(inner);
         let waits = self.retry_at.is_some_and(|at| at > time::now());
         if waits && !ending {
             return;
@@ -188,6 +201,7 @@ impl Committer {
     /// Writes the pending changes; with `sync` they are durable afterwards.
     pub(super) async fn commit(&mut self, inner: &Inner, sync: bool) -> io::Result<()> {
         let (changes, position) = inner.journal.take();
+        assert!(self.written <= position, "positions only rise");
         if !changes.is_empty() {
             self.write(inner, &changes).await?;
             self.written = position;
@@ -203,6 +217,7 @@ impl Committer {
         if self.unsynced {
             self.sync(inner).await?;
         }
+        assert!(!self.unsynced, "a position is durable after a sync that began after its write");
         inner.journal.note_durable(self.written);
         inner.failures.journal.store(0, Ordering::Relaxed);
         Ok(())
@@ -226,6 +241,7 @@ impl Committer {
     async fn write_batch(&mut self, inner: &Inner, changes: &[u8]) -> io::Result<()> {
         let area = inner.options.geometry.journal_bytes;
         let (batch, next) = self.tail.batch(&inner.sums, changes);
+        assert!(next.number == self.tail.number + 1 && next.nonce == self.tail.nonce);
         assert!(next.offset <= area, "a batch does not reach into the other copy");
         add(&inner.counters.journal_bytes, 2 * batch.len() as u64);
         add(&inner.counters.writes, 2);
@@ -266,6 +282,7 @@ impl Committer {
 
     /// Writes the first batch of a journal.
     pub(super) async fn begin(&mut self, inner: &Inner, previous: u64) -> io::Result<()> {
+        assert!(self.tail.number == 0 && self.tail.offset == 0, "Begin is the first change");
         let mut begin = Vec::new();
         Change::Begin { generation: self.generation, previous }.encode(&mut begin);
         self.write_batch(inner, &begin).await
@@ -287,6 +304,7 @@ impl Committer {
 
     /// Saves the index from memory and starts an empty journal after it.
     async fn rebuild(&mut self, inner: &Inner) {
+        assert!(self.broken && self.dump.is_none(), "a failure ends the saved index in progress");
         // The pending changes are in the index already, so the saved index includes them.
         let (_, position) = inner.journal.take();
         let generation = self.complete + 1;
@@ -316,6 +334,7 @@ impl Committer {
 
     /// Starts a saved index: writes the head.
     async fn begin_save(&mut self, inner: &Inner, generation: u64, nonce: u64) -> io::Result<()> {
+        assert!(generation == self.complete + 1, "the last complete index is not overwritten");
         // An older index, or a failed attempt, must not be taken for this one.
         for copy in [0, COPY_BYTES] {
             write_index(inner, generation, vec![0; PREAMBLE_BYTES], copy).await?;
@@ -337,6 +356,7 @@ impl Committer {
         let Some(dump) = &mut self.dump else { return Ok(()) };
         if dump.shard < inner.index.shards() {
             let count = inner.index.save(dump.shard, &mut dump.entries);
+            assert!(dump.entries.len() >= count * SavedEntry::BYTES);
             dump.preamble.entries += count as u64;
             dump.shard += 1;
             let full = ENTRIES_PER_SLICE * SavedEntry::BYTES;
@@ -351,6 +371,8 @@ impl Committer {
             dump.write_slice(inner).await?;
         }
         let preamble = dump.preamble;
+        dump.check(inner);
+        assert!(dump.entries.is_empty(), "a good preamble means that the index is complete");
         let file = &inner.files.indexes[(preamble.generation & 1) as usize];
         add(&inner.counters.syncs, 2);
         file.sync_data().await?;
@@ -359,6 +381,7 @@ impl Committer {
         }
         file.sync_data().await?;
         self.dump = None;
+        assert!(preamble.generation == self.complete + 1, "one index after the other");
         self.complete = preamble.generation;
         add(&inner.counters.index_saves, 1);
         Ok(())
@@ -366,6 +389,17 @@ impl Committer {
 }
 
 impl Dump {
+    fn check(&self, inner: &Inner) {
+        let Dump { preamble, shard, offset, entries } = self;
+        assert!(*shard <= inner.index.shards() && *offset >= preamble.slices_at());
+        let waiting = (entries.len() / SavedEntry::BYTES) as u64;
+        assert!(entries.len().is_multiple_of(SavedEntry::BYTES), "entries are whole");
+        assert!(waiting <= preamble.entries, "what waits was counted");
+        let written = (preamble.entries - waiting) * SavedEntry::BYTES as u64;
+        let headers = preamble.slices * SLICE_HEADER_BYTES as u64;
+        assert!(*offset == preamble.slices_at() + headers + written, "slices are adjacent");
+    }
+
     async fn write_slice(&mut self, inner: &Inner) -> io::Result<()> {
         let count = self.entries.len() / SavedEntry::BYTES;
         assert!(0 < count && count <= ENTRIES_PER_SLICE, "a start reads no other slice");

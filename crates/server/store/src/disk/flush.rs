@@ -106,7 +106,9 @@ impl Flusher {
 
     async fn write_run(&mut self, inner: &Arc<Inner>, run: &[Write]) {
         let (place, life) = (run[0].place, run[0].life);
+        assert!(life != 0, "a record has a place in a life");
         debug_assert!(run.iter().all(|of| of.life == life && of.place.segment == place.segment));
+        debug_assert!(run.is_sorted_by_key(|write| write.place), "records are written in order");
         let lives = &inner.segments.lives[usize::from(place.segment)];
         if lives.load(Ordering::Acquire) != life {
             return; // dropped meanwhile
@@ -141,16 +143,19 @@ impl Flusher {
             };
             for write in &writes {
                 let start = (write.place.offset - place.offset) as usize;
+                assert!(end <= start && start - end < ALIGNMENT as usize, "records are adjacent");
                 // Zeros for the gap before the record.
                 bytes[end..start].fill(0);
                 end = start + write.bytes();
                 let place = &mut bytes[start..end];
                 write.record.write(writer.blocks, &writer.sums, place, &mut made);
             }
+            assert!(end == span as usize, "every byte of the buffer was made");
             buffer
         };
         let (written, buffer) = inner.files.segments.write_made_at(make, position).await;
         let len = buffer.as_ref().len() as u64;
+        debug_assert!(len >= run.iter().map(|write| write.bytes() as u64).sum());
         self.buffer = buffer;
         match written {
             Ok(()) => {
@@ -179,6 +184,7 @@ impl Flusher {
             return;
         }
         let dirty = inner.segments.take_dirty();
+        assert!(!dirty.is_empty() && dirty.len() <= inner.options.geometry.segments as usize);
         add(&inner.counters.syncs, 1);
         match inner.files.segments.sync_data().await {
             Ok(()) => self.unsynced_bytes = 0,
@@ -240,5 +246,6 @@ fn neighbours(writes: &[Write]) -> Option<usize> {
         end = write.place.offset + write.record.len();
         count += 1;
     }
+    assert!(0 < count && count <= writes.len(), "a run makes progress");
     Some(count)
 }

@@ -35,13 +35,19 @@ impl Geometry {
         let segment = segment.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         let segments = (left / segment).min(u64::from(SEGMENTS_MAX));
         let segments = u32::try_from(segments).expect("no more than SEGMENTS_MAX");
-        (segments >= SEGMENTS_MIN).then(|| Geometry {
+        if segments < SEGMENTS_MIN {
+            return None;
+        }
+        let geometry = Geometry {
             segment_bytes: u32::try_from(segment).expect("no more than SEGMENT_BYTES_MAX"),
             segments,
             block_bytes: BLOCK_BYTES,
             chunk_bytes: CHUNK_BYTES_MAX.min(segment as u32 / CHUNKS_PER_SEGMENT_MIN),
             journal_bytes: u32::try_from(journal).expect("no more than JOURNAL_BYTES_MAX"),
-        })
+        };
+        assert!(geometry.is_sound(), "the shape of a new store can be read: {geometry:?}");
+        assert!(geometry.data_bytes() + JOURNAL_AREAS * journal <= bytes, "it fits");
+        Some(geometry)
     }
 
     /// A small shape for simulations, in which everything happens soon.
@@ -65,7 +71,9 @@ impl Geometry {
     /// Number of segments kept free for a burst of puts.
     pub(super) fn segments_free(&self) -> usize {
         let burst = (FREE_BYTES / self.segment_bytes).min(self.segments / FREE_SHARE);
-        burst.max(SEGMENTS_FREE_MIN) as usize
+        let free = burst.max(SEGMENTS_FREE_MIN);
+        assert!(free < self.segments / 2, "most segments have objects");
+        free as usize
     }
 
     /// Whether a segment can be detached from pages that are being sent.
@@ -83,7 +91,9 @@ impl Geometry {
     /// evict its own beginning.
     #[must_use]
     pub fn body_bytes_max(&self) -> u64 {
-        u64::from(self.segments / 20).max(1) * u64::from(self.segment_bytes)
+        let bytes = u64::from(self.segments / 20).max(1) * u64::from(self.segment_bytes);
+        assert!(bytes <= self.data_bytes() / 10, "a body does not evict its own beginning");
+        bytes
     }
 
     /// Whether the parts fit together, as they must in a store that was read.

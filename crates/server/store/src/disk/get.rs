@@ -42,6 +42,7 @@ impl Deref for Piece {
 
 impl Piece {
     pub(super) fn part(&self, part: Range<usize>) -> Piece {
+        debug_assert!(part.start <= part.end && part.end <= self.range.len(), "a part of it");
         let start = self.range.start + part.start;
         Piece { bytes: Arc::clone(&self.bytes), range: start..start + part.len() }
     }
@@ -160,6 +161,7 @@ impl Hit {
     pub fn range(self, range: Range<u64>) -> Body {
         let end = range.end.min(self.body_len);
         let at = range.start.min(end);
+        assert!(at <= end && end <= self.body_len, "a part of the body");
         let held = Held::new(&self.record, at..end);
         Body {
             record: self.record,
@@ -255,6 +257,7 @@ impl Inner {
         };
         match self.blocks.check(&self.sums, &spot, number, &bytes[range.clone()]) {
             Some(payload) => {
+                debug_assert!(payload <= range.len() - SUM_BYTES, "the sum is not a part of it");
                 add(&self.counters.blocks, 1);
                 Ok(Piece { bytes, range: range.start..range.start + payload })
             }
@@ -271,6 +274,7 @@ impl Inner {
         let mut bytes = Vec::new();
         match self.files.segments.append_exact_at(&mut bytes, len, position).await {
             Ok(reads) => {
+                assert!(bytes.len() == len, "a block is read to its end");
                 add(&counters.reads, u64::from(reads.calls));
                 add(&counters.read_bytes, len as u64);
                 add(&counters.reads_would_block, u64::from(reads.would_block));
@@ -454,6 +458,7 @@ impl Body {
     /// Bytes not yet returned.
     #[must_use]
     pub fn left(&self) -> u64 {
+        debug_assert!(self.at <= self.end, "no byte after the range is returned");
         self.end - self.at
     }
 
@@ -470,6 +475,10 @@ impl Body {
             _ => self.next_of_whole().await?,
         };
         self.at += piece.len() as u64;
+        debug_assert!(
+            !piece.is_empty() && self.at <= self.end,
+            "it makes progress, within the range"
+        );
         if !self.zero_copy {
             // The reader has all of it that it wants. A slow client must not hold it.
             self.record.first = First::Past;
@@ -499,6 +508,7 @@ impl Body {
         let Some(over) = piece.len().checked_sub(bytes_max).filter(|over| *over > 0) else {
             return piece;
         };
+        assert!(self.at >= over as u64, "what is read again was returned before");
         (self.at, self.watch) = (self.at - over as u64, None);
         piece.part(0..bytes_max).copied()
     }
@@ -538,6 +548,7 @@ impl Body {
         }?;
         self.watch = None;
         self.at += pages.left() as u64;
+        assert!(self.at <= self.end, "no page after the range is shared");
         Some(pages)
     }
 
@@ -564,6 +575,7 @@ impl Body {
         let chunk_bytes = u64::from(header.chunk_bytes);
         let number = u32::try_from(self.at / chunk_bytes).map_err(|_| Broken)?;
         let start = u64::from(number) * chunk_bytes;
+        debug_assert!(start <= self.at && self.at < header.body_len, "the byte is in its chunk");
         let len = chunk_bytes.min(header.body_len - start);
         Ok(ChunkPart {
             number,
@@ -620,4 +632,6 @@ impl Body {
     }
 }
 
+// The header is in the first block, however short the blocks are.
 const _: () = assert!(SUM_BYTES < 512 && HEADER_BYTES < 512 - SUM_BYTES);
+const _: () = assert!(TRIES_MAX > 1, "a record may be moved once while it is read");

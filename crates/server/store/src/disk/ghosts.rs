@@ -6,6 +6,7 @@
 
 const QUEUE: usize = 8;
 const EMPTY: u32 = 0;
+const _: () = assert!(size_of::<[u32; QUEUE]>() == 32, "a look reads one cache line");
 
 #[derive(Debug, Default)]
 pub(super) struct Ghosts {
@@ -14,7 +15,9 @@ pub(super) struct Ghosts {
 
 /// Bits that neither select the shard nor tag an entry of the index.
 fn tag(print: u64) -> u32 {
-    ((print >> 12) as u32).max(1)
+    let tag = ((print >> 12) as u32).max(1);
+    debug_assert!(tag != EMPTY, "a tag differs from an empty place");
+    tag
 }
 
 impl Ghosts {
@@ -43,6 +46,7 @@ impl Ghosts {
         let Some(at) = queue.iter().position(|known| *known == tag) else { return false };
         queue.copy_within(at + 1.., at);
         queue[QUEUE - 1] = EMPTY;
+        debug_assert!(!self.knows(print), "a fingerprint is in its queue once");
         true
     }
 

@@ -19,7 +19,7 @@ use runtime::sync::{Guard, Lock, LockKind};
 use super::bytes::Put;
 use super::ghosts::Ghosts;
 use super::journal::SavedEntry;
-use super::limits::SHARDS_MAX;
+use super::limits::{ALIGNMENT, SHARDS_MAX};
 use super::record::Unwritten;
 
 /// Maximum of the touch count.
@@ -32,6 +32,7 @@ const BUFFERED: u16 = 0b0100;
 pub(super) const CHUNK: u16 = 0b1000;
 
 const _: () = assert!(TOUCHES_MAX == TOUCHES && TOUCHES & (BUFFERED | CHUNK) == 0);
+const _: () = assert!(BUFFERED & CHUNK == 0);
 
 /// Where a record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,7 +149,9 @@ impl Shard {
         let (entry, _) =
             self.table.find_entry(print, |entry| entry.print() == print).ok()?.remove();
         assert!(self.chunks <= self.table.len() + 1, "chunks are entries");
-        self.chunks -= usize::from(entry.flags & CHUNK != 0);
+        let is_chunk = usize::from(entry.flags & CHUNK != 0);
+        assert!(self.chunks >= is_chunk, "each chunk was counted");
+        self.chunks -= is_chunk;
         let buffered = self.buffered.remove(&print);
         assert!(
             buffered.is_some() == (entry.flags & BUFFERED != 0),
@@ -159,8 +162,12 @@ impl Shard {
 
     fn insert(&mut self, entry: Entry) {
         debug_assert!(self.find(entry.print()).is_none(), "a fingerprint has one entry");
+        assert!(entry.len > 0 && entry.flags & !(TOUCHES | BUFFERED | CHUNK) == 0);
+        debug_assert!(entry.offset.is_multiple_of(ALIGNMENT), "a record begins at a multiple");
         self.chunks += usize::from(entry.flags & CHUNK != 0);
         self.table.insert_unique(entry.print(), entry, hash);
+        assert!(self.chunks <= self.table.len(), "chunks are entries");
+        assert!(self.buffered.len() <= self.table.len(), "a record in memory has its entry");
     }
 }
 
@@ -182,11 +189,15 @@ impl Index {
         if life == 0 {
             return None;
         }
-        if touch && entry.flags & TOUCHES < TOUCHES_MAX {
+        let flags = entry.flags;
+        if touch && flags & TOUCHES < TOUCHES_MAX {
             entry.flags += 1;
         }
+        debug_assert!(entry.flags & !TOUCHES == flags & !TOUCHES, "a touch changes its count only");
         let entry = *entry;
         let is_buffered = entry.flags & BUFFERED != 0;
+        debug_assert!(is_buffered == shard.buffered.contains_key(&print), "it has its record");
+        debug_assert!(shard.buffered.get(&print).is_none_or(|of| of.place == entry.place()));
         let unwritten = is_buffered.then(|| Arc::clone(&shard.buffered[&print].record));
         Some(Found { print, place: entry.place(), len: entry.len, life, unwritten })
     }
@@ -197,6 +208,7 @@ impl Index {
     /// there was no record at `instead_of`.
     pub(super) fn put(&self, new: New, instead_of: Option<Place>, gone: impl FnOnce()) -> bool {
         assert!(new.life != 0 && new.touches <= TOUCHES_MAX);
+        assert!(instead_of != Some(new.place), "a place is written once in a life");
         let mut shard = self.lock(new.print);
         if self.lives[usize::from(new.place.segment)].load(Ordering::Acquire) != new.life {
             return false;
@@ -237,6 +249,7 @@ impl Index {
         let there = shard.find(print).is_some_and(|e| at.is_none_or(|at| e.place() == at));
         if there {
             shard.take(print);
+            debug_assert!(shard.find(print).is_none(), "a fingerprint has one entry");
         }
         then(there);
         there
@@ -247,7 +260,8 @@ impl Index {
         let mut shard = self.lock(print);
         let there = shard.find(print).is_some_and(|entry| entry.place() == at);
         if there {
-            shard.take(print);
+            let (_, buffered) = shard.take(print).expect("found just before");
+            assert!(buffered.is_none(), "a segment with a record to be written is not reclaimed");
             if remember {
                 shard.remember(print);
             }
@@ -265,6 +279,7 @@ impl Index {
         shard.buffered.remove(&print);
         if let Some(entry) = shard.find_mut(print) {
             assert!(entry.place() == place, "the record in memory is that of the entry");
+            assert!(entry.flags & BUFFERED != 0, "a record is written once");
             entry.flags &= !BUFFERED;
             then(entry.flags & CHUNK != 0);
         }
@@ -324,7 +339,7 @@ impl Index {
     /// replaces.
     pub(super) fn save(&self, shard: usize, out: &mut Vec<u8>) -> usize {
         let shard = lock(&self.shards[shard]);
-        let mut count = 0;
+        let (mut count, before) = (0, out.len());
         out.reserve(shard.table.len() * SavedEntry::BYTES);
         for entry in &shard.table {
             let saved = if entry.flags & BUFFERED == 0 {
@@ -339,10 +354,12 @@ impl Index {
                 count += 1;
             }
         }
+        assert!(count <= shard.table.len() && out.len() - before == count * SavedEntry::BYTES);
         count
     }
 
     fn saved(&self, entry: &Entry) -> SavedEntry {
+        debug_assert!(entry.flags & BUFFERED == 0, "what is saved is on the disk");
         SavedEntry {
             print: entry.print(),
             segment: entry.segment,
@@ -356,6 +373,7 @@ impl Index {
     /// Adds a saved entry, unless there is a newer one.
     pub(super) fn load(&self, saved: &SavedEntry) {
         assert!(usize::from(saved.segment) < self.lives.len() && saved.len > 0);
+        assert!(saved.life != 0, "the caller drops entries without a life");
         let mut shard = self.lock(saved.print);
         if shard.find(saved.print).is_none() {
             shard.insert(Entry {
@@ -379,7 +397,9 @@ impl Index {
     pub(super) fn objects(&self, shard: usize) -> Option<Vec<u64>> {
         let shard = lock(self.shards.get(shard)?);
         let objects = shard.table.iter().filter(|entry| entry.flags & CHUNK == 0);
-        Some(objects.map(Entry::print).collect())
+        let prints: Vec<u64> = objects.map(Entry::print).collect();
+        assert!(prints.len() + shard.chunks == shard.table.len(), "an entry is one of two");
+        Some(prints)
     }
 
     pub(super) fn shards(&self) -> usize {

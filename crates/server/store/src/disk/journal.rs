@@ -206,7 +206,9 @@ impl Tail {
         let sum = sums.chained(sums.chained(self.sum, &out), changes);
         out.put_u64(sum);
         out.put(changes);
+        assert!(out.len() == BATCH_HEADER_BYTES + changes.len(), "a start reads it by its length");
         let offset = self.offset + out.len() as u32;
+        assert!(offset > self.offset, "a journal is smaller than that");
         (out, Tail { number: self.number + 1, sum, offset, ..self })
     }
 
@@ -265,6 +267,15 @@ struct State {
     waiters: Vec<Waker>,
 }
 
+impl State {
+    /// What holds whenever the lock is free.
+    fn check(&self) {
+        assert!(self.durable <= self.appended, "only what was appended is durable");
+        assert!(self.asked <= self.appended, "no change is awaited before it is appended");
+        assert!(self.changes.len() as u64 <= self.appended, "what is pending was appended");
+    }
+}
+
 static STATE: LockKind = LockKind::new("disk: journal");
 
 /// The pending changes, and the tasks that wait for them.
@@ -286,7 +297,9 @@ impl Journal {
         let mut state = self.lock();
         let before = state.changes.len();
         change.encode(&mut state.changes);
+        assert!(state.changes.len() > before, "each change has a position for itself");
         state.appended += (state.changes.len() - before) as u64;
+        state.check();
         state.appended
     }
 
@@ -298,6 +311,7 @@ impl Journal {
     /// Takes all pending changes, with the position of the last.
     pub(super) fn take(&self) -> (Vec<u8>, u64) {
         let mut state = self.lock();
+        state.check();
         (std::mem::take(&mut state.changes), state.appended)
     }
 
@@ -313,6 +327,7 @@ impl Journal {
         assert!(position <= state.appended, "only what was appended is durable");
         state.durable = state.durable.max(position);
         state.off = false;
+        state.check();
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
         waiters.into_iter().for_each(Waker::wake);
@@ -324,6 +339,7 @@ impl Journal {
         state.failures += 1;
         state.off = off;
         state.asked = state.durable;
+        state.check();
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
         waiters.into_iter().for_each(Waker::wake);
@@ -342,6 +358,7 @@ impl Journal {
                 return Poll::Ready(Err(NotDurable));
             }
             state.asked = state.asked.max(position);
+            state.check();
             state.waiters.push(cx.waker().clone());
             drop(state);
             self.signal.raise();

@@ -103,9 +103,44 @@ pub(super) const KNOWN_META_BYTES_MAX: usize = 4 * 1024;
 pub(super) const SHARED_BYTES_MIN: u32 = 128 * 1024;
 
 const _: () = assert!(SEGMENT_BYTES_MIN.is_power_of_two() && SEGMENT_BYTES_MAX.is_power_of_two());
+const _: () = assert!(SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX && SEGMENT_BYTES_MAX < u32::MAX as u64);
 const _: () = assert!(SEGMENTS_WANTED >= SEGMENTS_MIN as u64);
+const _: () = assert!(SEGMENTS_WANTED <= SEGMENTS_MAX as u64);
+const _: () = assert!(SEGMENTS_MAX == u16::MAX as u32 + 1);
+// A record of one block, of one chunk and of the longest metadata fits into the shortest segment.
+const _: () = assert!(BLOCK_BYTES as u64 <= SEGMENT_BYTES_MIN);
+const _: () =
+    assert!(BLOCK_BYTES.is_multiple_of(ALIGNMENT) && CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(META_BYTES_MAX as u64 <= SEGMENT_BYTES_MIN / METAS_PER_SEGMENT_MIN as u64);
+const _: () = assert!(CHUNK_BYTES_MAX as u64 <= SEGMENT_BYTES_MAX / CHUNKS_PER_SEGMENT_MIN as u64);
+const _: () = assert!(KNOWN_META_BYTES_MAX <= META_BYTES_MAX as usize);
+// Each copy of a journal begins at a page, and its offsets have 32 bits.
+const _: () =
+    assert!(JOURNAL_BYTES_MIN.is_multiple_of(4096) && JOURNAL_BYTES_MAX.is_multiple_of(4096));
+const _: () = assert!(JOURNAL_BYTES_MIN < JOURNAL_BYTES_MAX && JOURNAL_BYTES_MAX < u32::MAX as u64);
+const _: () = assert!(JOURNAL_AREAS < JOURNAL_SHARE);
+const _: () = assert!(ALIGNMENT.is_power_of_two());
+// At most half of what is reclaimed is moved, or moving would not end.
+const _: () = assert!(MOVED_SHARE >= 2);
+const _: () = assert!(SMALL_SHARE <= SEGMENTS_MIN && HELD_SHARE <= SEGMENTS_MIN);
 const _: () = assert!(SEGMENTS_FREE_MIN as usize > SEGMENTS_FOR_MOVES);
 const _: () = assert!(SEGMENTS_FREE_MIN < SEGMENTS_MIN / 2);
+// A batch is written by one call, and the writer yields within it.
+const _: () = assert!(YIELD_BYTES < WRITE_BATCH_BYTES && WRITE_BATCH_BYTES < WRITE_RUN_BYTES_MAX);
+// A chunk with its header and its checksums is one write.
+const _: () =
+    assert!(CHUNK_BYTES_MAX as usize + CHUNK_BYTES_MAX as usize / 64 < WRITE_RUN_BYTES_MAX);
+// After a pause one failure is enough to turn writing off again.
+const _: () = assert!(FAILURES_MAX > 1 && OFF_MIN.as_nanos() < OFF_MAX.as_nanos());
+// The epoch and the numbers of one process fill 64 bits.
+const _: () = assert!(EPOCH_SHIFT > 32 && EPOCH_SHIFT < u64::BITS);
+const _: () = assert!((EPOCH_MAX as u64) << EPOCH_SHIFT >> EPOCH_SHIFT == EPOCH_MAX as u64);
+// A third may be young, another third old, and what leaves is dropped faster than records come.
+const _: () = assert!(LEAVING_AT_ONCE > 1 && SHARED_RECORDS_MAX / 3 > LEAVING_AT_ONCE);
+// Two mappings each, of all mappings that a process may have.
+const _: () = assert!(2 * (SHARED_RECORDS_MAX + WATCHES_MAX as usize) < 65_530 / 2);
+// A record that is sent zero-copy has a block that a look-up does not read.
+const _: () = assert!(SHARED_BYTES_MIN > BLOCK_BYTES && SHARED_BYTES_MIN < CHUNK_BYTES_MAX);
 // The longest record, with its checksums, fits into half a segment.
 const _: () =
     assert!(1.0 / CHUNKS_PER_SEGMENT_MIN as f64 + 1.0 / (METAS_PER_SEGMENT_MIN as f64) < 0.45,);

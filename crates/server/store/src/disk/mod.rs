@@ -30,6 +30,8 @@ mod index;
 mod journal;
 mod limits;
 mod list;
+#[cfg(all(test, loom))]
+mod models;
 mod put;
 mod reclaim;
 mod record;
@@ -202,7 +204,9 @@ impl Failures {
 impl Inner {
     /// A number that no process of this store has used or will use.
     fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(number >> limits::EPOCH_SHIFT == u64::from(self.superblock.epoch));
+        number
     }
 
     /// Drops the contents of a segment after a failed write or sync.
@@ -211,6 +215,7 @@ impl Inner {
             self.journal.append(&Change::Free { segment });
             // A record replaced by an unwritten one must not come back after a crash.
             let lost = self.index.forget_segment(segment, |print| self.journal_delete(print));
+            debug_assert!(self.index.in_segment(segment).is_empty(), "nothing in it can be found");
             add(&self.counters.segments_bad, 1);
             add(&self.counters.dropped_failed, lost as u64);
         }
@@ -288,8 +293,8 @@ impl DiskStore {
     pub async fn flush(&self) -> Result<(), NotDurable> {
         let round = self.0.rounds.ask();
         self.0.wake.raise();
-        self.0.rounds.wait(round).await;
-        if self.0.drained.load(Ordering::Acquire) && self.0.segments.waiting_bytes() > 0 {
+        let took_place = self.0.rounds.wait(round).await;
+        if !took_place && self.0.segments.waiting_bytes() > 0 {
             return Err(NotDurable); // put after the last round
         }
         self.0.journal.durable(self.0.journal.position()).await

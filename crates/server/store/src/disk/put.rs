@@ -87,6 +87,7 @@ impl Inner {
         if self.failures.is_off() {
             return Err(Refused::Off);
         }
+        assert!(len as usize > HEADER_BYTES, "a record has a header and a sum");
         self.charge(len as usize)?;
         let Some(reserved) = self.segments.reserve(log, len, false, &self.journal) else {
             self.release(len as usize);
@@ -117,6 +118,7 @@ impl Inner {
 
     pub(super) fn journal_put(&self, print: u64, place: Place, len: u32, chunk: bool) {
         let Place { segment, offset } = place;
+        debug_assert!(offset + len <= self.options.geometry.segment_bytes);
         let flags = if chunk { super::index::CHUNK } else { 0 };
         self.journal.append(&Change::Put { print, segment, flags, offset, len });
     }
@@ -320,6 +322,7 @@ impl Writer {
             if self.chunks.bytes() > 0 && self.buffer.capacity() == 0 {
                 self.buffer.reserve_exact(chunk_bytes);
             }
+            assert!(self.buffer.len() < chunk_bytes, "a full buffer was put");
             let (now, later) = rest.split_at(rest.len().min(chunk_bytes - self.buffer.len()));
             if let Err(refused) = self.store.0.charge(now.len()) {
                 return self.refuse(refused);
@@ -328,6 +331,7 @@ impl Writer {
             self.body_len += now.len() as u64;
             rest = later;
         }
+        self.check();
         Ok(())
     }
 
@@ -392,8 +396,10 @@ impl Writer {
     /// Stores the record by which the object is found, with the part of the body that belongs to
     /// it.
     fn end(&mut self, body: Vec<Part>) -> Result<(), Refused> {
+        assert!(self.ended.is_none() && self.buffer.is_empty(), "an object ends once");
         let kind = if self.chunks.bytes() > 0 { Kind::Head } else { Kind::Whole };
-        debug_assert!(kind == Kind::Whole || self.chunks.bytes() == self.body_len);
+        assert!(kind == Kind::Whole || self.chunks.bytes() == self.body_len, "it is in its chunks");
+        debug_assert!(kind == Kind::Head || parts_len(&body) == self.body_len);
         let header = self.header(kind, self.key, self.body_len, self.meta.len());
         let mut parts = vec![Part::Own(std::mem::take(&mut self.meta))];
         parts.extend(body);
@@ -423,8 +429,17 @@ impl Writer {
         }
     }
 
+    /// Each byte of the body is in a chunk or in the buffer.
+    fn check(&self) {
+        let chunk_bytes = self.store.0.options.geometry.chunk_bytes as usize;
+        assert!(self.buffer.len() <= chunk_bytes, "at most a chunk is buffered");
+        assert!(self.chunks.bytes() + self.buffer.len() as u64 == self.body_len);
+    }
+
     /// Stores the buffered bytes as the next chunk.
     fn put_chunk(&mut self) -> Result<(), Refused> {
+        self.check();
+        assert!(!self.buffer.is_empty(), "no chunk is empty");
         let inner = &self.store.0;
         let key = inner.sums.chunk_key(self.key, self.object, self.chunks.count());
         let bytes = self.buffer.len() as u64;
@@ -438,10 +453,16 @@ impl Writer {
     }
 
     fn refuse(&mut self, refused: Refused) -> Result<(), Refused> {
+        assert!(self.ended != Some(Ok(())), "a finished object is not refused");
         self.store.0.count_refused(refused);
         self.ended = Some(Err(refused));
         Err(refused)
     }
+}
+
+/// Bytes of the parts of a body.
+fn parts_len(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
 }
 
 impl Drop for Writer {

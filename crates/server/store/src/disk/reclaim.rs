@@ -37,6 +37,7 @@ pub(super) trait Drain {
 /// Reclaims a segment.
 pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl Drain) {
     let entries = inner.index.in_segment(victim.segment);
+    debug_assert!(entries.iter().all(|entry| entry.offset < inner.options.geometry.segment_bytes));
     let moving = chosen(&entries, u64::from(victim.used) / MOVED_SHARE);
     for candidate in &moving {
         move_record(inner, victim, candidate).await;
@@ -53,6 +54,7 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         let place = Place { segment: victim.segment, offset: entry.offset };
         // Also records that were requested but did not fit into the half that is moved.
         let remember = (victim.log == Log::Small || entry.touches > 0) && !entry.chunk;
+        assert!(entry.len > 0, "no record is empty");
         if inner.index.evict(entry.print, place, remember) {
             add(&inner.counters.evicted, 1);
             add(&inner.counters.evicted_bytes, u64::from(entry.len));
@@ -77,6 +79,10 @@ fn chosen(entries: &[Candidate], bytes_max: u64) -> Vec<Candidate> {
     });
     debug_assert!(touched.iter().map(|entry| u64::from(entry.len)).sum::<u64>() <= bytes_max);
     touched.sort_unstable_by_key(|entry| entry.offset);
+    debug_assert!(
+        touched.iter().all(|entry| entry.touches > 0),
+        "only what was requested is moved"
+    );
     touched
 }
 
@@ -100,6 +106,7 @@ async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) 
         return;
     };
     let (to, life) = (reserved.place, reserved.life);
+    assert!(to.segment != victim.segment && life != found.life, "the victim is not open");
     let spot = Spot { segment: to.segment, offset: to.offset, life, print };
     if !inner.blocks.make_for(&inner.sums, &from, &spot, &mut bytes) {
         add(&inner.counters.bad_blocks, 1);

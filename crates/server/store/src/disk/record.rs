@@ -24,6 +24,9 @@ pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const SUM_BYTES: usize = 8;
 const MAGIC: u32 = 0x504c_5231;
 
+/// What a writer of records asserts.
+const EXACT: &str = "the parts are as long as the header says";
+
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -154,11 +157,14 @@ pub(super) struct Unwritten {
 impl Unwritten {
     /// `parts` are the metadata and the body.
     pub(super) fn new(spot: Spot, len: u32, header: Header, parts: Vec<Part>) -> Unwritten {
+        let parts_len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        assert!(header.payload_len() == HEADER_BYTES as u64 + parts_len, "{EXACT}");
         Unwritten { spot, len, from: Some((header, parts)), made: OnceLock::new() }
     }
 
     /// A record whose bytes were made for the spot already.
     pub(super) fn made(spot: Spot, bytes: Vec<u8>) -> Unwritten {
+        assert!(bytes.len() > SUM_BYTES, "a record has a payload and a sum");
         let len = bytes.len() as u32;
         Unwritten { spot, len, from: None, made: OnceLock::from(Arc::new(bytes)) }
     }
@@ -171,6 +177,7 @@ impl Unwritten {
     /// Bytes in memory: what it is made from, and what was made of that.
     pub(super) fn holds(&self) -> usize {
         let copies = usize::from(self.from.is_some()) + usize::from(self.made.get().is_some());
+        assert!(copies > 0, "a record is in memory until it is written");
         self.len as usize * copies
     }
 
@@ -216,6 +223,7 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Bytes of payload in a full block.
     pub(super) fn payload_bytes(self) -> u64 {
+        debug_assert!(self.block_bytes as usize > SUM_BYTES);
         u64::from(self.block_bytes) - SUM_BYTES as u64
     }
 
@@ -258,7 +266,6 @@ impl Blocks {
         out: &mut [u8],
         made: &mut impl FnMut(usize),
     ) {
-        const EXACT: &str = "the parts are as long as the header says";
         assert_eq!(out.len() as u64, self.stored_len(header.payload_len()), "{EXACT}");
         let head = header.encode();
         let mut parts = std::iter::once(&head[..]).chain(parts.iter().map(|part| &**part));
@@ -274,6 +281,7 @@ impl Blocks {
                 payload[filled..filled + now.len()].copy_from_slice(now);
                 (filled, part) = (filled + now.len(), later);
             }
+            debug_assert!(filled == payload.len() && filled > 0, "no block is empty");
             sum.copy_from_slice(&sums.block(spot, number, payload).to_le_bytes());
             made(filled + SUM_BYTES);
         }
@@ -285,6 +293,7 @@ impl Blocks {
     pub(super) fn make_for(self, sums: &Sums, from: &Spot, to: &Spot, bytes: &mut [u8]) -> bool {
         bytes.chunks_mut(self.block_bytes as usize).zip(0..).all(|(block, number)| {
             let Some(payload_len) = self.check(sums, from, number, block) else { return false };
+            debug_assert!(from.print == to.print, "a moved record keeps its key");
             let (payload, sum) = block.split_at_mut(payload_len);
             sum.copy_from_slice(&sums.block(to, number, payload).to_le_bytes());
             true

@@ -28,7 +28,7 @@ use super::index::Index;
 use super::journal::{Change, Journal, Log, SavedEntry, Tail};
 use super::limits::{
     ALIGNMENT, ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX,
-    SHARDS_MAX,
+    SEGMENTS_MAX, SHARDS_MAX,
 };
 use super::record::Blocks;
 use super::saved_index::{
@@ -41,12 +41,21 @@ use super::superblock::{self, Read, Superblock};
 use super::zero_copy::{self, ZeroCopy};
 use super::{DiskStore, Failures, Files, Inner, Options};
 use crate::key::KeyHasher;
-use crate::purges::Purges;
+use crate::purges::{PURGE_PREFIX_BYTES_MAX, PURGE_PREFIXES_MAX, PURGE_RECORDS_MAX, Purges};
 
 /// The file with the records.
 pub(super) const SEGMENTS: &str = "segments";
 /// Maximum length of a saved head. Purges are bounded well below.
 const HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+// Two tables of records, each with two marks; a segment takes 11 bytes.
+const MARKS_BYTES: usize = 32;
+const _: () = assert!(
+    HEAD_BYTES_MAX as usize
+        > 2 * (PURGE_RECORDS_MAX * (17 + MARKS_BYTES))
+            + 2 * (PURGE_PREFIXES_MAX * (3 + PURGE_PREFIX_BYTES_MAX + MARKS_BYTES))
+            + 11 * SEGMENTS_MAX as usize
+);
 
 /// Why a store on disk cannot be opened.
 #[derive(Debug)]
@@ -313,6 +322,7 @@ async fn warm(
     loaded: Loaded,
     before: Option<&Inner>,
 ) -> io::Result<(DiskStore, Start)> {
+    assert!(loaded.epoch < EPOCH_MAX, "such a store is damaged");
     block.epoch = loaded.epoch + 1;
     write_superblock(&files, &block).await?;
     let Loaded { generation, tail, complete, closed, empty, preamble, journals, .. } = loaded;
@@ -355,6 +365,7 @@ async fn harden(
     preamble: &Preamble,
     journals: Vec<(u64, Vec<u8>)>,
 ) -> io::Result<()> {
+    assert!(journals.len() <= 2, "the journals of two generations");
     let index = &files.indexes[(preamble.generation & 1) as usize];
     for at in [0, COPY_BYTES] {
         index.write_all_at(preamble.encode(&Sums::new(block.secret)), at).await.0?;
@@ -379,7 +390,8 @@ async fn harden(
 }
 
 fn finished(inner: Inner, committer: Committer) -> DiskStore {
-    *inner.committer.lock().expect("not shared yet") = Some(committer);
+    let before = inner.committer.lock().expect("not shared yet").replace(committer);
+    assert!(before.is_none(), "a store has one flusher");
     DiskStore(Arc::new(inner))
 }
 
@@ -390,9 +402,11 @@ async fn inner(
     purges: Option<Arc<Purges>>,
 ) -> Inner {
     let hasher = KeyHasher::seeded(block.seeds[0], block.seeds[1]);
+    assert!(block.epoch <= EPOCH_MAX, "the numbers of an epoch have 64 bits");
     let first = u64::from(block.epoch) << EPOCH_SHIFT;
     let purges = purges.unwrap_or_else(|| Arc::new(Purges::new(hasher.clone())));
     purges.advance_to(first);
+    assert!(purges.now() >= first, "no number is given out twice");
     let segments = Segments::new(options.geometry, first);
     let shards = SHARDS_MAX.min(options.geometry.segments as usize / 2);
     Inner {
@@ -501,6 +515,10 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
         let (last, bytes) = next.replay(&sums, Tail::new(nonce), &mut replay, &purges);
         end = last;
         journals.push((generation, bytes));
+        if replay.closed {
+            // It is closed only after the saved index of its generation is complete.
+            return damaged("a journal was closed too early");
+        }
     }
     let alive = replay.segments.iter().enumerate().filter(|(_, (life, _))| *life != 0);
     let alive: Vec<_> = alive.map(|(segment, &(life, log))| (segment as u16, life, log)).collect();
@@ -545,6 +563,7 @@ impl Areas {
         self.copies.iter().find_map(|copy| {
             let bytes = copy.get(tail.offset as usize..)?;
             let (changes, next) = tail.read(sums, bytes)?;
+            assert!(next.offset > tail.offset && next.offset as usize <= copy.len());
             Some((&bytes[..(next.offset - tail.offset) as usize], changes, next))
         })
     }
@@ -580,6 +599,7 @@ impl Areas {
             }
             at = next;
         }
+        assert!((at.offset - tail.offset) as usize == all.len(), "batches are adjacent");
         (at, all)
     }
 }

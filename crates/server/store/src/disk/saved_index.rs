@@ -24,6 +24,7 @@ pub(super) const HEAD_AT: u64 = 2 * COPY_BYTES;
 /// Bytes of a preamble.
 pub(super) const PREAMBLE_BYTES: usize = 64;
 pub(super) const SLICE_HEADER_BYTES: usize = 16;
+const _: () = assert!(PREAMBLE_BYTES as u64 <= COPY_BYTES && HEAD_AT >= 2 * COPY_BYTES);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Preamble {
@@ -43,8 +44,10 @@ impl Preamble {
         for number in [generation, nonce, head_len, slices, entries] {
             out.put_u64(number);
         }
+        assert!(out.len() <= PREAMBLE_BYTES - 8, "the fields leave room for the sum");
         out.resize(PREAMBLE_BYTES - 8, 0);
         out.put_u64(Preamble::sum(sums, &out));
+        debug_assert_eq!(Preamble::decode(sums, &out), Some(*self));
         out
     }
 
@@ -75,6 +78,10 @@ impl Preamble {
 
 /// A copy of the head.
 pub(super) fn encode_head(sums: &Sums, nonce: u64, alive: &[Alive], purges: &[u8]) -> Vec<u8> {
+    debug_assert!(
+        alive.iter().all(|(_, life, _)| *life != 0),
+        "a segment that is saved has a life"
+    );
     let mut out = Vec::with_capacity(16 + alive.len() * 11 + purges.len());
     out.put_u32(alive.len() as u32);
     for (segment, life, log) in alive {
@@ -85,6 +92,7 @@ pub(super) fn encode_head(sums: &Sums, nonce: u64, alive: &[Alive], purges: &[u8
     out.put_u32(u32::try_from(purges.len()).expect("purges are bounded"));
     out.put(purges);
     out.put_u64(sums.chained(nonce, &out));
+    assert!(out.len() == 16 + alive.len() * 11 + purges.len(), "the preamble has its length");
     out
 }
 
@@ -107,10 +115,12 @@ pub(super) fn decode_head<'b>(
 
 /// The header of a slice.
 pub(super) fn slice_header(sums: &Sums, nonce: u64, entries: &[u8]) -> Vec<u8> {
+    assert!(entries.len().is_multiple_of(SavedEntry::BYTES), "a slice has whole entries");
     let mut out = Vec::with_capacity(SLICE_HEADER_BYTES);
     out.put_u32((entries.len() / SavedEntry::BYTES) as u32);
     out.put_u32(0);
     out.put_u64(sums.chained(nonce, entries));
+    assert!(out.len() == SLICE_HEADER_BYTES);
     out
 }
 

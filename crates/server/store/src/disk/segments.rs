@@ -20,7 +20,9 @@ use runtime::sync::{Guard, Lock, LockKind};
 use super::geometry::Geometry;
 use super::index::Place;
 use super::journal::{Change, Journal, Log};
-use super::limits::{ALIGNMENT, HELD_SHARE, MOVED_SHARE, SEGMENTS_FOR_MOVES, SMALL_SHARE};
+use super::limits::{
+    ALIGNMENT, HELD_SHARE, MOVED_SHARE, SEGMENTS_FOR_MOVES, SEGMENTS_MAX, SMALL_SHARE,
+};
 use super::record::Unwritten;
 
 /// A record that waits to be written.
@@ -46,7 +48,7 @@ pub(super) struct Reserved {
     pub(super) life: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Open {
     segment: u16,
     used: u32,
@@ -113,6 +115,10 @@ impl Logs {
             + self.open.iter().flatten().count()
             + usize::from(reclaiming);
         assert!(alive + self.free.len() + self.bad.len() == lives.len(), "no segment is lost");
+        let [small, main] = self.open;
+        let same = small.zip(main).is_some_and(|(small, main)| small.segment == main.segment);
+        assert!(!same, "each log has an open segment for itself");
+        debug_assert!(self.detached.len() <= lives.len() && self.dirty.len() <= lives.len());
         debug_assert!(self.full.iter().flatten().all(|segment| is_alive(*segment)));
         debug_assert!(self.open.iter().flatten().all(|open| is_alive(open.segment)));
         debug_assert!(!self.free.iter().chain(&self.bad).any(|segment| is_alive(*segment)));
@@ -123,6 +129,7 @@ impl Segments {
     /// All free. Lives are numbered from `next_life`.
     pub(super) fn new(geometry: Geometry, next_life: u64) -> Segments {
         let count = geometry.segments as usize;
+        assert!(0 < count && count <= SEGMENTS_MAX as usize, "a segment has 16 bits");
         let logs = Logs {
             free: (0..count).map(|segment| segment as u16).collect(),
             bad: Vec::new(),
@@ -150,18 +157,22 @@ impl Segments {
         let mut logs = self.lock();
         for (segment, life, log) in found {
             assert!(0 < life && life < logs.next_life, "a life's number is never used again");
-            self.lives[usize::from(segment)].store(life, Ordering::Release);
+            let before = self.lives[usize::from(segment)].swap(life, Ordering::AcqRel);
+            assert!(before == 0, "a segment is found once");
             logs.free.retain(|free| *free != segment);
             logs.full[log as usize].push_back(segment);
         }
+        assert!(logs.open == [None; 2], "a start opens no segment");
         logs.check(&self.lives);
     }
 
     /// Notes that a record of a restored segment ends here.
     pub(super) fn restore_used(&self, segment: u16, end: u32) {
         assert!(end <= self.geometry.segment_bytes, "a record does not cross its segment's end");
-        let used = &mut self.lock().segments[usize::from(segment)].used;
-        *used = (*used).max(end);
+        let mut logs = self.lock();
+        let state = &mut logs.segments[usize::from(segment)];
+        assert!(state.outstanding == 0, "the records of a restored segment are written");
+        state.used = state.used.max(end);
     }
 
     /// Reserves room for a record of `len` bytes, at most half a segment. `None`: no segment is
@@ -190,7 +201,9 @@ impl Segments {
         assert!(end <= self.geometry.segment_bytes, "a record does not cross its segment's end");
         assert!(place.offset.is_multiple_of(ALIGNMENT));
         open.used = end.next_multiple_of(ALIGNMENT).min(self.geometry.segment_bytes);
+        assert!(open.used >= end, "records do not overlap");
         let segment = &mut logs.segments[usize::from(place.segment)];
+        assert!(segment.used <= place.offset, "records do not overlap");
         segment.used = end;
         segment.outstanding += 1;
         let life = self.lives[usize::from(place.segment)].load(Ordering::Acquire);
@@ -212,6 +225,7 @@ impl Segments {
             logs.full[log as usize].push_back(open.segment);
         }
         let life = logs.next_life;
+        assert!(life != 0 && life < u64::MAX, "a life's number is never used again");
         logs.next_life += 1;
         logs.segments[usize::from(segment)] = Segment::default();
         logs.open[log as usize] = Some(Open { segment, used: 0 });
@@ -229,8 +243,10 @@ impl Segments {
     /// Queues a record to be written. Returns the bytes that wait.
     pub(super) fn enqueue(&self, write: Write) -> usize {
         let mut logs = self.lock();
+        debug_assert!(write.bytes() > 0 && write.record.len() <= self.geometry.segment_bytes / 2);
         logs.write_bytes += write.bytes();
         logs.writes.push(write);
+        assert!(logs.write_bytes >= logs.writes.len(), "no record is empty");
         logs.write_bytes
     }
 
@@ -247,6 +263,7 @@ impl Segments {
             let outstanding = &mut logs.segments[usize::from(segment)].outstanding;
             assert!(*outstanding > 0, "a reservation is settled once");
             *outstanding -= 1;
+            debug_assert!(self.lives[usize::from(segment)].load(Ordering::Relaxed) != 0);
             if written {
                 logs.dirty.insert(segment);
             }
@@ -302,8 +319,10 @@ impl Segments {
             let Some(segment) = first.filter(|segment| !self.is_kept(*segment)) else { continue };
             let state = logs.segments[usize::from(segment)];
             if state.outstanding == 0 {
+                assert!(state.used <= self.geometry.segment_bytes);
                 logs.full[log as usize].pop_front();
                 logs.reclaiming = Some((segment, log));
+                logs.check(&self.lives);
                 return Some(Victim { segment, log, used: state.used });
             }
         }
@@ -333,7 +352,8 @@ impl Segments {
         let before = self.readers[usize::from(segment)].fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a reader lets go what it holds");
         if before == 1 {
-            self.held.fetch_sub(1, Ordering::Relaxed);
+            let held = self.held.fetch_sub(1, Ordering::Relaxed);
+            assert!(held > 0, "a segment with readers is counted");
         }
     }
 
@@ -347,8 +367,10 @@ impl Segments {
     /// Keeps a victim, in the main log. The records moved out of it are not moved again: they count
     /// towards the next time's limit.
     pub(super) fn spare(&self, victim: Victim, moved_bytes: u64) {
+        assert!(moved_bytes <= u64::from(victim.used) / MOVED_SHARE, "at most a share is moved");
         let mut logs = self.lock();
-        logs.reclaiming = None;
+        let reclaiming = logs.reclaiming.take();
+        assert!(reclaiming == Some((victim.segment, victim.log)), "it is the victim");
         if self.lives[usize::from(victim.segment)].load(Ordering::Acquire) != 0 {
             logs.full[Log::Main as usize].push_back(victim.segment);
             let counted = u32::try_from(moved_bytes * MOVED_SHARE).unwrap_or(u32::MAX);
@@ -361,7 +383,8 @@ impl Segments {
     /// Ends the life of a victim without records; the segment can be opened again.
     pub(super) fn reclaimed(&self, victim: Victim, journal: &Journal) {
         let mut logs = self.lock();
-        logs.reclaiming = None;
+        let reclaiming = logs.reclaiming.take();
+        assert!(reclaiming == Some((victim.segment, victim.log)), "it is the victim");
         if self.lives[usize::from(victim.segment)].swap(0, Ordering::AcqRel) != 0 {
             let outstanding = logs.segments[usize::from(victim.segment)].outstanding;
             assert!(outstanding == 0, "a segment with records to be written is not reclaimed");
@@ -397,6 +420,7 @@ impl Segments {
         let mut logs = self.lock();
         let bad = std::mem::take(&mut logs.bad);
         logs.free.extend(bad);
+        logs.check(&self.lives);
     }
 
     #[cfg(test)]
@@ -423,6 +447,7 @@ impl Segments {
                 }
             }
         }
+        assert!(found.len() + logs.free.len() + logs.bad.len() <= self.lives.len());
         found
     }
 
@@ -430,6 +455,7 @@ impl Segments {
     pub(super) fn position(&self, place: Place) -> u64 {
         debug_assert!(usize::from(place.segment) < self.lives.len());
         debug_assert!(place.offset < self.geometry.segment_bytes);
+        debug_assert!(place.offset.is_multiple_of(ALIGNMENT));
         u64::from(place.segment) * u64::from(self.geometry.segment_bytes) + u64::from(place.offset)
     }
 

@@ -1,8 +1,9 @@
 //! Wakes the flusher, and reports when its work is done.
 
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
+
+use runtime::sync::primitives::{Mutex, MutexGuard};
 
 /// A flag that one task waits for and any thread raises.
 #[derive(Default)]
@@ -37,6 +38,9 @@ impl Signal {
     }
 }
 
+/// The count of rounds when there will be no more.
+const FINISHED: u64 = u64::MAX - 1;
+
 /// Rounds of work. A caller waits for the end of a round that begins after its request.
 #[derive(Default)]
 pub(super) struct Rounds(Mutex<RoundsState>);
@@ -55,7 +59,7 @@ impl Rounds {
         let mut state = self.lock();
         state.asked = state.begun + 1;
         // After the last round, that round.
-        if state.done == u64::MAX - 1 { state.done } else { state.asked }
+        if state.done == FINISHED { FINISHED } else { state.asked }
     }
 
     pub(super) fn is_asked(&self) -> bool {
@@ -66,14 +70,14 @@ impl Rounds {
     /// Notes that a round begins.
     pub(super) fn begin(&self) {
         let mut state = self.lock();
-        assert!(state.done == state.begun && state.begun < u64::MAX - 1, "one round at a time");
+        assert!(state.done == state.begun && state.begun < FINISHED, "one round at a time");
         state.begun += 1;
     }
 
     /// Notes that the current round has ended.
     pub(super) fn end(&self) {
         let mut state = self.lock();
-        assert!(state.done <= state.begun);
+        assert!(state.done < state.begun, "a round ends once, after it began");
         state.done = state.begun;
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
@@ -82,20 +86,25 @@ impl Rounds {
 
     /// There will be no more rounds: releases all waiters.
     pub(super) fn finish(&self) {
-        self.lock().begun = u64::MAX - 1;
+        let mut state = self.lock();
+        assert!(state.done == state.begun, "the last round has ended");
+        state.begun = FINISHED;
+        drop(state);
         self.end();
     }
 
-    pub(super) async fn wait(&self, round: u64) {
+    /// Whether that round took place. False: by now there are no more rounds.
+    pub(super) async fn wait(&self, round: u64) -> bool {
+        assert!(round <= FINISHED, "a round that was asked for");
         poll_fn(|cx| {
             let mut state = self.lock();
             if state.done >= round {
-                return Poll::Ready(());
+                return Poll::Ready(state.done < FINISHED);
             }
             state.waiters.push(cx.waker().clone());
             Poll::Pending
         })
-        .await;
+        .await
     }
 
     fn lock(&self) -> MutexGuard<'_, RoundsState> {

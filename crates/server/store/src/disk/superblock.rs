@@ -14,6 +14,7 @@ const MAGIC: u64 = 0x504c_494d_534f_4c4c;
 pub(super) const COPY_BYTES: u64 = 4096;
 /// Bytes of a copy.
 pub(super) const BYTES: usize = 96;
+const _: () = assert!(BYTES as u64 <= COPY_BYTES, "the copies do not overlap");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
@@ -47,8 +48,10 @@ impl Superblock {
         }
         self.seeds.iter().for_each(|seed| out.put_u64(*seed));
         out.put_u64(self.secret);
+        assert!(out.len() <= BYTES - 8, "the fields leave room for the sum");
         out.resize(BYTES - 8, 0);
         out.put_u64(sum(&out));
+        debug_assert!(matches!(Superblock::decode(&out), Read::Good(block) if block == *self));
         out
     }
 

@@ -64,6 +64,8 @@ impl Chunks {
         let Shared { store, header, held, .. } = &*self.0;
         let before = self.bytes();
         assert!(before.is_multiple_of(u64::from(header.chunk_bytes)), "only the last is shorter");
+        assert!(0 < bytes && bytes <= u64::from(header.chunk_bytes), "no chunk is empty");
+        assert!(!self.0.is_finished.load(Ordering::Acquire), "a finished object is whole");
         if let Some(found) = store.0.find_chunk(header, self.count(), false) {
             let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
             if held.last() != Some(&found.place.segment) {
@@ -75,7 +77,8 @@ impl Chunks {
     }
 
     pub(super) fn finish(&self) {
-        self.0.is_finished.store(true, Ordering::Release);
+        let before = self.0.is_finished.swap(true, Ordering::AcqRel);
+        assert!(!before, "an object ends once");
     }
 
     /// Bytes of the body that can be read, from its beginning.
@@ -106,6 +109,7 @@ impl Chunks {
         let (number, within) = (at / chunk_bytes, HEADER_BYTES as u64 + at % chunk_bytes);
         let end = HEADER_BYTES as u64 + chunk_bytes.min(bytes - number * chunk_bytes);
         let stored_len = inner.blocks.stored_len(end);
+        assert!(within < end, "the byte is in its chunk");
         let payload_bytes = inner.blocks.payload_bytes();
         let number = u32::try_from(number).map_err(|_| Broken)?;
         let block = u32::try_from(within / payload_bytes).map_err(|_| Broken)?;

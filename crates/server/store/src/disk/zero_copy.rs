@@ -38,7 +38,7 @@ use super::index::Found;
 use super::limits::{
     KNOWN_META_BYTES_MAX, LEAVING_AT_ONCE, SHARED_BYTES_MIN, SHARED_RECORDS_MAX, WATCHES_MAX,
 };
-use super::record::{Blocks, HEADER_BYTES, Header};
+use super::record::{Blocks, HEADER_BYTES, Header, SUM_BYTES};
 use super::recover::SEGMENTS;
 use super::{Inner, Options, Verify};
 
@@ -83,6 +83,7 @@ struct Permit(Arc<AtomicU32>);
 impl Permit {
     fn take(count: &Arc<AtomicU32>) -> Option<Permit> {
         let permit = Permit(Arc::clone(count));
+        // One above the maximum is given back when it is dropped.
         (count.fetch_add(1, Ordering::Relaxed) < WATCHES_MAX).then_some(permit)
     }
 }
@@ -197,6 +198,7 @@ impl Records {
         if let Some(state) = self.young.get(&name) {
             return (Some(state.clone()), Dropped::new());
         }
+        debug_assert!(self.young.len() <= SHARED_RECORDS_MAX / 3, "a generation is bounded");
         let Some(state) = self.old.remove(&name) else { return (None, Dropped::new()) };
         let dropped = self.insert(name, state.clone());
         (Some(state), dropped)
@@ -210,6 +212,7 @@ impl Records {
         let mut dropped =
             self.leaving.split_off(self.leaving.len().saturating_sub(LEAVING_AT_ONCE));
         dropped.extend(self.young.insert(name, state));
+        assert!(dropped.len() <= LEAVING_AT_ONCE + 1, "a few are dropped at a time");
         let records = self.young.len() + self.old.len() + self.leaving.len();
         assert!(records <= SHARED_RECORDS_MAX, "the records with mappings are bounded");
         dropped
@@ -242,6 +245,7 @@ impl Inner {
         let position = self.segments.position(found.place);
         let pages = self.files.segments.stable_pages(position, found.len as usize).await.ok()?;
         let blocks = found.len.div_ceil(self.blocks.block_bytes);
+        assert!(from < blocks, "a watch begins within its record");
         let is_short = beginning.len() <= HEADER_BYTES + KNOWN_META_BYTES_MAX;
         let beginning = if is_short { beginning.to_vec() } else { Vec::new() };
         Some(Watch { name, pages, from, next: from, blocks, beginning, _permit: permit })
@@ -301,12 +305,13 @@ impl Inner {
         if watch.name != name(found) || watch.next != block {
             return None;
         }
-        debug_assert!(watch.from <= block && block < watch.blocks);
+        assert!(watch.from <= block && block < watch.blocks, "blocks are verified in order");
         let watch = Watch { next: block + 1, ..watch };
         if watch.next < watch.blocks {
             return Some(watch);
         }
         let Watch { name, pages, from, beginning, .. } = watch;
+        debug_assert!(found.unwritten.is_none(), "pages are of a written record");
         // This comes first: either the next life of the segment sees the mark, or we see that life.
         if self.segments.mark_shared(name.0, name.2) {
             let verified = Verified { pages, from: AtomicU32::new(from), beginning };
@@ -335,8 +340,10 @@ fn parts(
             return None;
         }
         let len = (payload_bytes - within).min(payload.end - at);
+        assert!(len > 0, "each part makes progress");
         let start = usize::try_from(block * u64::from(blocks.block_bytes) + within).ok()?;
         parts[count] = start..start + len as usize;
+        debug_assert!(count == 0 || parts[count - 1].end + SUM_BYTES == start, "a sum is skipped");
         count += 1;
         at += len;
     }

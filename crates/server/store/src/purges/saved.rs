@@ -1,6 +1,7 @@
 //! Purges as saved on disk: single records for a journal, and all of them at once.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use super::{Generation, Mark, Marks, Purges, Records, Table};
 use crate::disk::bytes::{Put, Take};
@@ -111,6 +112,7 @@ impl Purges {
     /// All purges that still matter, encoded.
     pub(crate) fn save(&self) -> Vec<u8> {
         let records = self.read();
+        assert!(records.floor <= self.now(), "the floor is a generation that there was");
         let mut out = Vec::new();
         out.put_u64(self.now());
         out.put_u64(records.floor);
@@ -136,7 +138,7 @@ impl Purges {
                 ours.young.prefixes.entry(prefix).or_default().merge(marks);
             }
         }
-        self.advance_to(count);
+        self.count.fetch_max(count, Ordering::AcqRel);
         let folded = ours.is_full().then(|| {
             let mark = Mark { generation: self.now(), at_ms: ours.all.hard.at_ms };
             ours.fold(mark)

@@ -51,6 +51,7 @@ impl Ghost {
         match self.index.find_entry(fingerprint, |known| known.fingerprint == fingerprint) {
             Ok(entry) => {
                 entry.remove();
+                debug_assert!(self.index.len() < self.order.len(), "its entry has not aged out");
                 true
             }
             Err(_) => false,
@@ -64,9 +65,9 @@ impl Ghost {
         if let Ok(entry) = self.index.find_entry(oldest.fingerprint, same) {
             entry.remove();
         }
+        assert!(self.index.len() <= self.order.len(), "what is remembered is in the order");
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         assert!(self.index.len() <= self.order.len());
         self.order.len()

@@ -22,16 +22,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use core_io::CoreIo;
-use http1::write;
+use http1::{trailer_fields, write};
 use http2::limits::FRAME_BYTES;
-use http2::{Connection, ErrorCode, Event, Misuse, Reason, Scratch, StreamId};
+use http2::{Connection, ErrorCode, Event, Misuse, Reason, RequestFields, Scratch, StreamId};
 use outcome::Fault;
 use runtime::time::{self, Instant};
 use runtime::wake;
 use transport::Transport;
 
 use super::Opening;
-use super::message::{RequestParts, fields_in, write_response};
+use super::message::write_response;
 use crate::Times;
 use crate::limits::{
     HTTP2, INTERIM_HEADS_BYTES_MAX, OUTPUT_BYTES_MAX, SILENT_MAX, STREAMS_MAX, UNREAD_BYTES_MAX,
@@ -498,22 +498,20 @@ impl Slot {
         &self.link.stream
     }
 
-    /// Sends the head of a request, as HTTP/1 writes it. `ends`: there is no content.
-    pub(crate) fn send_head(
+    /// Sends the head of a request. `ends`: there is no content.
+    pub(crate) fn send_head<'f>(
         &self,
-        head: &[u8],
-        accepts_trailers: bool,
+        pseudo: &RequestFields<'_>,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         ends: bool,
     ) -> Result<(), Fault> {
-        let is_secure = self.link.stream.tls().is_some();
-        let parts = RequestParts::of(head, is_secure, accepts_trailers);
-        let is_head = parts.pseudo.method == b"HEAD";
+        let is_head = pseudo.method == b"HEAD";
         let sent = self.link.write(|State { http2, out, streams, read_at, pinged_at, .. }| {
             if pinged_at.is_none() && read_at.elapsed() >= SILENT_MAX {
                 *pinged_at = Some(time::now());
                 http2.ping(*b"plimsoll", out);
             }
-            let id = http2.send_request(&parts.pseudo, parts.fields(), ends, out)?;
+            let id = http2.send_request(pseudo, fields, ends, out)?;
             let stream = Stream { is_head, has_sent_all: ends, ..Stream::default() };
             streams.push((id, stream));
             Ok::<_, Misuse>(id)
@@ -610,7 +608,7 @@ impl Slot {
             if stream.is_complete || stream.has_gap {
                 return Ok(());
             }
-            match http2.send_trailers(id, fields_in(lines), out) {
+            match http2.send_trailers(id, trailer_fields(lines), out) {
                 Err(_) => Err(stream.fault().unwrap_or(Fault::Broken)),
                 Ok(()) => {
                     stream.has_sent_all = true;

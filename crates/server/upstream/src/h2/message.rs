@@ -1,55 +1,8 @@
-//! Heads of one version in the form of the other.
+//! The head of a received response in the form of HTTP/1, which the strict parser reads.
 
 use http1::write;
-use http2::{RequestFields, ResponseHead};
+use http2::ResponseHead;
 use outcome::Fault;
-
-/// The parts of a request's head that was written for HTTP/1.
-pub(super) struct RequestParts<'r> {
-    pub(super) pseudo: RequestFields<'r>,
-    lines: &'r [u8],
-    /// `TE: trailers` is added.
-    accepts_trailers: bool,
-}
-
-impl<'r> RequestParts<'r> {
-    /// Takes a head apart that [`crate::Request`] or a health check has written.
-    pub(super) fn of(head: &'r [u8], is_secure: bool, accepts_trailers: bool) -> RequestParts<'r> {
-        let (request_line, lines) = split(head, b"\r\n");
-        let (method, rest) = split(request_line, b" ");
-        let (path, _) = split(rest, b" ");
-        let authority = fields_in(lines).find(|(name, _)| is_host(name));
-        let pseudo = RequestFields {
-            method,
-            scheme: Some(if is_secure { b"https" } else { b"http" }),
-            authority: authority.map_or(&b""[..], |(_, value)| value),
-            path: Some(path),
-            protocol: None,
-        };
-        RequestParts { pseudo, lines, accepts_trailers }
-    }
-
-    /// The fields. Those of the connection are left out by `http2`.
-    pub(super) fn fields(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
-        let trailers = self.accepts_trailers.then_some((&b"te"[..], &b"trailers"[..]));
-        fields_in(self.lines).filter(|(name, _)| !is_host(name)).chain(trailers)
-    }
-}
-
-fn is_host(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"host")
-}
-
-/// What comes before the first `mark`, and after it.
-fn split<'b>(bytes: &'b [u8], mark: &[u8]) -> (&'b [u8], &'b [u8]) {
-    let at = memchr::memmem::find(bytes, mark).unwrap_or(bytes.len());
-    (&bytes[..at], bytes.get(at + mark.len()..).unwrap_or_default())
-}
-
-/// The fields in lines that were written for HTTP/1.
-pub(super) fn fields_in(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    http1::trailer_fields(lines)
-}
 
 /// Writes a response's head for the parser of HTTP/1.
 ///
@@ -82,24 +35,30 @@ pub(super) fn write_response(
 #[cfg(test)]
 mod tests {
     use core_io::spares::Spares;
-    use http1::{Method, Target};
-    use http2::{Connection, Event, Limits, Scratch};
+    use http1::{Method, Scheme, Target};
+    use http2::{Connection, Event, Limits, RequestFields, Scratch};
 
     use super::*;
     use crate::{BodyLength, Request};
 
     #[test]
-    fn a_request_is_taken_apart() {
+    fn a_head_has_its_parts_for_http2() {
         let target = Target::Origin { path_and_query: b"/a?b" };
         let bytes = Spares::default().take(Vec::new, Vec::clear);
         let mut request = Request::new(bytes, (Method::Post, b"POST"), &target, b"a.test:81");
         request.lines().extend_from_slice(b"X: a:b\r\nEmpty: \r\n");
         request.end(BodyLength::Unknown);
-        let parts = RequestParts::of(request.bytes(), true, true);
-        let RequestFields { method, scheme, authority, path, .. } = parts.pseudo;
+        request.accept_trailers();
+        let longer = request.with_lines(Spares::default().take(Vec::new, Vec::clear), None, b"");
+        assert_eq!(longer.field_lines(), request.field_lines());
+        let other = Spares::default().take(Vec::new, Vec::clear);
+        let other = request.with_lines(other, Some(b"http://b/"), b"Y: z\r\n");
+        let pseudo = other.pseudo(Scheme::Http);
+        assert_eq!((pseudo.authority, pseudo.path), (&b"a.test:81"[..], Some(&b"http://b/"[..])));
+        let RequestFields { method, scheme, authority, path, .. } = request.pseudo(Scheme::Https);
         let expected = (&b"POST"[..], Some(&b"https"[..]), &b"a.test:81"[..], Some(&b"/a?b"[..]));
         assert_eq!((method, scheme, authority, path), expected);
-        let fields: Vec<_> = parts.fields().collect();
+        let fields: Vec<_> = request.fields().collect();
         let expected: [(&[u8], &[u8]); 4] = [
             (b"X", b"a:b"),
             (b"Empty", b""),

@@ -2,8 +2,8 @@
 //!
 //! `link` is one connection: its task reads and writes the socket, and each request on it holds a
 //! [`Slot`]. `links` are the connections of one core, by address and TLS peer, and the attempts to
-//! open another. `message` writes heads in the form of the other version: a response's fields are
-//! written as a head of HTTP/1, which the strict parser reads like any other.
+//! open another. `message` writes the fields of a received response as a head of
+//! HTTP/1, which the strict parser reads like any other.
 //!
 //! What never happens: a request is sent twice although the upstream may have processed it; a
 //! client that does not read stops the responses of others.

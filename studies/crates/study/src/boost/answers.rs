@@ -4,9 +4,9 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::servers::{Started, Variant};
+use super::servers::Started;
 use crate::servers::send;
 use harness::Error;
 
@@ -16,25 +16,12 @@ const TIMES: usize = 20;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// A response that differs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Difference {
-    /// The server and the call by which it waits.
-    pub of: String,
-    /// The first line of the request.
-    pub asked: String,
-    /// The responses of the plain and of the boosted server.
-    pub answers: [String; 2],
-}
-
 /// Sends the same requests to each boosted server and to its plain twin. Gives the number of
 /// responses compared, and the ones that differ.
-pub(super) fn compare(running: &[Started]) -> Result<(u64, Vec<Difference>), Error> {
+pub(super) fn compare(running: &[Started]) -> Result<(u64, Vec<Value>), Error> {
     let (mut compared, mut differences) = (0, Vec::new());
     for boosted in running.iter().filter(|running| running.variant.boosted) {
-        let plain = running
-            .iter()
-            .find(|other| other.variant == Variant { boosted: false, ..boosted.variant });
+        let plain = running.iter().find(|other| other.variant == boosted.variant.plain());
         let Some(plain) = plain else { continue };
         for request in requests(boosted.variant.path()) {
             for _ in 0..TIMES {
@@ -47,7 +34,8 @@ pub(super) fn compare(running: &[Started]) -> Result<(u64, Vec<Difference>), Err
                 compared += 1;
                 if answers[0] != answers[1] {
                     let asked = request.lines().next().unwrap_or_default().to_owned();
-                    differences.push(Difference { of: boosted.variant.name(), asked, answers });
+                    let of = boosted.variant.name();
+                    differences.push(json!({"of": of, "asked": asked, "answers": answers}));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use harness::Error;
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::servers::{Kind, Place, Running, start_ours};
 
@@ -25,7 +25,7 @@ const LIGHTTPD: Kind = Kind {
 };
 
 /// The servers: the name, the path that is requested, and how a peer is started.
-pub(super) const SERVERS: [(&str, &str, Option<Kind>); 3] = [
+const SERVERS: [(&str, &str, Option<Kind>); 3] = [
     ("haproxy", "/body", Some(HAPROXY)),
     ("lighttpd", "/body", Some(LIGHTTPD)),
     ("plimsoll", "/obj/1?size=1024", None),
@@ -43,7 +43,7 @@ pub(super) struct Variant {
 }
 
 /// The call that the others are compared with.
-pub(super) const NATIVE: &str = "epoll";
+const NATIVE: &str = "epoll";
 
 /// How each server waits: the call, and whether the library is preloaded. Of the servers only ours
 /// has select().
@@ -61,6 +61,16 @@ pub(super) fn variants() -> impl Iterator<Item = Variant> {
 impl Variant {
     pub(super) fn server_name(self) -> &'static str {
         SERVERS[self.server].0
+    }
+
+    /// The same server on the same call without the library.
+    pub(super) fn plain(self) -> Variant {
+        Variant { boosted: false, ..self }
+    }
+
+    /// The same server on the call that the others are compared with.
+    pub(super) fn native(self) -> Variant {
+        Variant { wait: NATIVE, boosted: false, ..self }
     }
 
     /// The path that is requested.
@@ -82,44 +92,16 @@ pub(super) struct Started {
     stats: PathBuf,
 }
 
-/// The statistics that the library wrote when the server ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct LibraryStats {
-    /// The server and the call by which it waits.
-    pub of: String,
-    /// The library's counts.
-    #[serde(flatten)]
-    pub counts: Counts,
-}
-
-/// A line of the library's statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Waits that the program made.
-    pub calls: u64,
-    /// Waits that went straight to the original, because of few descriptors.
-    pub plain: u64,
-    /// Waits that the original ended.
-    pub fallbacks: u64,
-    /// Descriptors that were checked one by one.
-    pub probes: u64,
-    /// Probed descriptors that were ready.
-    pub hits: u64,
-    /// Plain polls of everything.
-    pub audits: u64,
-    /// Audits that contradicted the epoll set.
-    pub audit_differences: u64,
-}
-
 impl Started {
     /// Ends it and gives the statistics of the library, if it wrote them.
-    pub(super) fn end(self) -> Option<LibraryStats> {
+    pub(super) fn end(self) -> Option<Value> {
         drop(self.server);
         let text = std::fs::read_to_string(self.stats).ok()?;
         // Each process writes a line when it ends; the server is the one that waited most.
-        let counts = text.lines().filter_map(|line| serde_json::from_str::<Counts>(line).ok());
-        let counts = counts.max_by_key(|counts| counts.calls)?;
-        Some(LibraryStats { of: self.variant.name(), counts })
+        let counts = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut counts = counts.max_by_key(|counts| counts["calls"].as_u64())?;
+        counts["of"] = self.variant.name().into();
+        Some(counts)
     }
 }
 

@@ -6,7 +6,7 @@
 //! small server that reads a request, looks up an object of 1 KiB and copies it out.
 
 /// Bytes of an entry of the table.
-pub const ENTRY_BYTES: u64 = 256;
+pub(super) const ENTRY_BYTES: u64 = 256;
 /// Bytes of an entry that the walk reads: the two handlers, and until when it is stalled.
 pub(super) const WALKED_BYTES: u64 = 24;
 /// Connections that become ready; all others are silent.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use readiness::{Choice, Events, Interest, Kind, Poller, Token};
 use regress::Rng;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::layout::{
     COMMON_BYTES, ENTRY_BYTES, HOT, INDEX_BYTES, INDEX_LOOKS, LOG_BYTES, LOG_LINE_BYTES,
@@ -23,32 +23,8 @@ use super::layout::{
 };
 use super::{Plan, Strategy};
 use crate::found::Steps;
-use crate::visits::Visits;
 use harness::Error;
-use harness::rounds::Figure;
-
-/// One strategy on one backend.
-#[derive(Clone, Debug, Serialize)]
-pub struct Timed {
-    /// The backend that waits.
-    pub backend: String,
-    /// How the ready connections are found.
-    pub strategy: Strategy,
-    /// Open descriptors.
-    pub descriptors: u32,
-    /// Connections that are ready at each wait.
-    pub ready: u32,
-    /// Microseconds a request for the dispatch.
-    pub dispatch_us: Figure,
-    /// The same for the wait.
-    pub wait_us: Figure,
-    /// The same for everything else.
-    pub rest_us: Figure,
-    /// The part of the turn that the dispatch takes.
-    pub share: Figure,
-    /// Everything else, relative to the same with tokens in the same round.
-    pub rest_ratio: Figure,
-}
+use harness::rounds::{Figures, To, Visits};
 
 /// The waits that are timed: the old and the new one of 1998, and today's.
 const KINDS: [Kind; 3] = [Kind::Select, Kind::ScalableSelect, Kind::Epoll];
@@ -69,11 +45,12 @@ impl Parts {
     }
 }
 
-/// Times all strategies on all backends in interleaved rounds.
+/// Times all strategies on all backends in interleaved rounds. Gives the rows, and why a backend is
+/// missing.
 pub(super) fn measure(
     plan: &Plan,
     steps: &mut Steps<'_>,
-) -> Result<(Vec<Timed>, Vec<String>), Error> {
+) -> Result<(Vec<Value>, Vec<String>), Error> {
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
     let (mut timed, mut missing) = (Vec::new(), Vec::new());
@@ -105,7 +82,7 @@ fn rounds(
     ready: u32,
     plan: &Plan,
     steps: &Steps<'_>,
-) -> Result<Vec<Timed>, Error> {
+) -> Result<Vec<Value>, Error> {
     let kinds: Vec<Kind> = pollers.iter().map(Poller::kind).collect();
     let cells: Vec<(usize, Strategy)> =
         (0..pollers.len()).flat_map(|at| Strategy::ALL.map(|strategy| (at, strategy))).collect();
@@ -120,18 +97,26 @@ fn rounds(
         };
         visits.0.push(cells.iter().map(visit).collect::<Result<_, _>>()?);
     }
-    let timed = cells.into_iter().map(|cell @ (at, strategy)| Timed {
-        backend: kinds[at].to_string(),
-        strategy,
-        descriptors: server.descriptors,
-        ready,
-        dispatch_us: visits.figure(cell, |parts| 1e6 * parts.dispatch),
-        wait_us: visits.figure(cell, |parts| 1e6 * parts.wait),
-        rest_us: visits.figure(cell, |parts| 1e6 * parts.rest),
-        share: visits.figure(cell, |parts| parts.dispatch / parts.whole()),
-        rest_ratio: visits.ratio(cell, (at, Strategy::Tokens), |parts| parts.rest),
-    });
-    Ok(timed.collect())
+    let row = |cell @ (at, strategy): (usize, Strategy)| {
+        let names = json!({
+            "backend": kinds[at].to_string(),
+            "strategy": strategy,
+            "name": strategy.label(),
+            "descriptors": server.descriptors,
+            "ready": ready,
+        });
+        let tokens = To::Cell(Some((at, Strategy::Tokens)));
+        let figures: Figures<'_, _, Parts> = &[
+            ("us", To::Itself, &|parts| 1e6 * parts.whole()),
+            ("dispatch_us", To::Itself, &|parts| 1e6 * parts.dispatch),
+            ("wait_us", To::Itself, &|parts| 1e6 * parts.wait),
+            ("rest_us", To::Itself, &|parts| 1e6 * parts.rest),
+            ("share", To::Itself, &|parts| parts.dispatch / parts.whole()),
+            ("rest_ratio", tokens, &|parts| parts.rest),
+        ];
+        visits.row(cell, names, figures)
+    };
+    Ok(cells.into_iter().map(row).collect())
 }
 
 /// The state of a descriptor, as in 1998: a large structure of which the walk reads a few words.
@@ -431,9 +416,10 @@ mod tests {
         let (timed, missing) = quietly(false, |steps| measure(&plan, steps)).unwrap();
         assert_eq!(timed.len(), (KINDS.len() - missing.len()) * 2 * Strategy::ALL.len());
         for row in timed {
-            assert!(row.wait_us.value > 0.0 && row.rest_us.value > 0.0, "{row:?}");
-            assert!(row.share.value < 1.0, "{row:?}");
-            assert!(row.strategy != Strategy::Tokens || row.rest_ratio.value == 1.0, "{row:?}");
+            let of = |figure: &str| row[figure]["value"].as_f64().unwrap();
+            assert!(of("wait_us") > 0.0 && of("rest_us") > 0.0, "{row:?}");
+            assert!(of("share") < 1.0, "{row:?}");
+            assert!(row["strategy"] != "tokens" || of("rest_ratio") == 1.0, "{row:?}");
         }
         assert!(matches!(quietly(true, |steps| measure(&plan, steps)), Err(Error::Interrupted)));
     }

@@ -2,6 +2,7 @@
 
 use regress::Rng;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::layout::{
     COMMON_BYTES, ENTRY_BYTES, EVENT_BYTES, HOT, INDEX_BYTES, INDEX_LOOKS, LOG_BYTES,
@@ -9,34 +10,50 @@ use super::layout::{
     WALKED_BYTES, bitmap_bytes, descriptor_of,
 };
 use super::{Plan, Strategy};
+use crate::found::with;
 use runqueue::cache::{Cache, Machine, Misses};
 
 /// What a strategy costs on a machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Simulated {
+pub(super) struct Simulated {
     /// The machine whose cache is simulated.
-    pub machine: String,
+    pub(super) machine: String,
     /// How the ready connections are found.
-    pub strategy: Strategy,
+    pub(super) strategy: Strategy,
     /// Open descriptors.
-    pub descriptors: u32,
+    pub(super) descriptors: u32,
     /// Connections that are ready at each wait.
-    pub ready: u32,
+    pub(super) ready: u32,
     /// Requests that were counted.
-    pub requests: u64,
+    pub(super) requests: u64,
     /// Misses of the dispatch.
-    pub dispatch: Misses,
+    pub(super) dispatch: Misses,
     /// Misses of everything else.
-    pub rest: Misses,
+    pub(super) rest: Misses,
 }
 
 impl Simulated {
     /// Misses a request of the first and of the second level: of the dispatch, of everything else.
-    #[must_use]
-    pub fn per_request(&self) -> [(f64, f64); 2] {
+    pub(super) fn per_request(&self) -> [(f64, f64); 2] {
         let requests = self.requests.max(1) as f64;
         [self.dispatch, self.rest]
             .map(|misses| (misses.l1 as f64 / requests, misses.l2 as f64 / requests))
+    }
+}
+
+impl Simulated {
+    /// As a row of the page: the misses a request, and those of everything else relative to those
+    /// with tokens.
+    pub(super) fn named(&self, all: &[Simulated]) -> Value {
+        let of = |row: &Simulated| (row.machine.clone(), row.descriptors, row.ready);
+        let tokens = |row: &&Simulated| row.strategy == Strategy::Tokens && of(row) == of(self);
+        let [dispatch, rest] = self.per_request();
+        let ratio = all.iter().find(tokens).map(|tokens| {
+            let [_, base] = tokens.per_request();
+            (rest.0 / base.0, rest.1 / base.1)
+        });
+        let each = [Some(dispatch), Some(rest), ratio];
+        with(self, json!({"name": self.strategy.label(), "each": each}))
     }
 }
 

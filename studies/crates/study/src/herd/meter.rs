@@ -10,14 +10,14 @@ use regress::Rng;
 use serde::Serialize;
 
 /// One call in so many is timed. The choice is random, so that it follows no rhythm of the server.
-pub const SAMPLE_EVERY: u64 = 8;
+pub(super) const SAMPLE_EVERY: u64 = 8;
 /// Readings of the clock from which the cost of a reading is taken.
 const CLOCK_LOOKS: usize = 501;
 
 /// The calls that are measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Call {
+pub(super) enum Call {
     /// `epoll_wait`, or `poll`.
     Wait,
     /// `epoll_ctl`.
@@ -32,7 +32,7 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub(crate) const ALL: [Call; 5] =
+    pub(super) const ALL: [Call; 5] =
         [Call::Wait, Call::Control, Call::Accept, Call::Read, Call::Write];
 }
 

@@ -14,8 +14,7 @@
 //! | `visit` | the sockets and the clients of one measurement |
 //! | `worker` | a worker's loop, in every way of sharing |
 //! | `meter` | calls: all are counted, some are timed |
-//! | `judge` | figures over rounds |
-//! | `show` | what the page shows in addition to the outcome |
+//! | `judge` | figures over rounds, and the published ones next to them |
 //!
 //! What never happens: a number of waits, wakes or calls is estimated: all are counted (times of
 //! calls are sampled, and the result says so); two ways of sharing are compared by measurements of
@@ -23,27 +22,23 @@
 
 mod judge;
 mod meter;
-mod show;
 mod visit;
 mod worker;
 
 use clap::Args;
 use harness::Error;
+use harness::rounds::Visits;
 use serde::Serialize;
-
-pub use judge::{CallCost, CalledMore, Row};
-pub use meter::SAMPLE_EVERY;
-pub(crate) use show::for_page;
+use serde_json::json;
 
 use crate::conditions::Conditions;
-use crate::flags::{Given, Repeat, ascending};
-use crate::found::Steps;
-use crate::visits::Visits;
+use crate::flags::{Given, Repeat, ascending, count};
+use crate::found::{Found, Steps};
 
 /// How workers share the listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sharing {
+enum Sharing {
     /// Every worker calls poll() on all descriptors: a slow wait, like the old select().
     Poll,
     /// One epoll set for all, level-triggered: a fast wait, as NetCache had it.
@@ -65,7 +60,7 @@ pub enum Sharing {
 
 impl Sharing {
     /// All of them.
-    pub const ALL: [Sharing; 7] = [
+    const ALL: [Sharing; 7] = [
         Sharing::Poll,
         Sharing::OneSet,
         Sharing::Edge,
@@ -75,11 +70,10 @@ impl Sharing {
         Sharing::ReusePort,
     ];
     /// The way of our server, if the kernel supports it: see `server::sockets`.
-    pub const OURS: Sharing = Sharing::ReusePort;
+    const OURS: Sharing = Sharing::ReusePort;
 
     /// As it is printed.
-    #[must_use]
-    pub fn label(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Sharing::Poll => "poll() by all",
             Sharing::OneSet => "one set",
@@ -100,7 +94,7 @@ impl Sharing {
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Load {
+enum Load {
     /// Each keeps its connection: the events are requests.
     Kept,
     /// A connection for each request: of three events, one is an accept and one an end.
@@ -109,11 +103,10 @@ pub enum Load {
 
 impl Load {
     /// Both.
-    pub const ALL: [Load; 2] = [Load::Kept, Load::Fresh];
+    const ALL: [Load; 2] = [Load::Kept, Load::Fresh];
 
     /// As it is printed.
-    #[must_use]
-    pub fn label(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Load::Kept => "requests on kept connections",
             Load::Fresh => "a connection for each request",
@@ -147,19 +140,16 @@ const FRESH_DIVISOR: u32 = 4;
 pub struct Plan {
     /// Numbers of workers
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16",
-        value_parser = clap::value_parser!(u32).range(1..=256))]
+        value_parser = count(1..=256))]
     workers: Vec<u32>,
     /// Clients, each with one request in flight
-    #[arg(long, value_name = "N", default_value_t = 4,
-        value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(1..=256))]
     clients: u32,
     /// Connections that stay silent; they make a poll() slow
-    #[arg(long, value_name = "N", default_value_t = 500,
-        value_parser = clap::value_parser!(u32).range(..=20_000))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = count(..=20_000))]
     cold: u32,
     /// Requests of each client in a visit; a quarter of that if each has its own connection
-    #[arg(long, value_name = "N", default_value_t = 400,
-        value_parser = clap::value_parser!(u32).range(4..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = count(4..=10_000))]
     requests: u32,
     #[command(flatten)]
     repeat: Repeat,
@@ -168,28 +158,6 @@ pub struct Plan {
     quick: bool,
     #[command(flatten)]
     pub(crate) given: Given,
-}
-
-/// The results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Where it was measured.
-    #[serde(flatten)]
-    pub conditions: Conditions,
-    /// Clients.
-    pub clients: u32,
-    /// Silent connections.
-    pub cold: u32,
-    /// Rounds that were made.
-    pub rounds: usize,
-    /// Nanoseconds that the clock shows for an empty call; they are subtracted.
-    pub clock_ns: u64,
-    /// One call in this many is timed.
-    pub sample_every: u64,
-    /// By load, workers and way of sharing.
-    pub rows: Vec<Row>,
-    /// How much more often the fast wait is called than the slow one.
-    pub called_more: Vec<CalledMore>,
 }
 
 /// One combination that is measured.
@@ -204,7 +172,7 @@ struct Cell {
 ///
 /// # Errors
 /// The system provides no sockets or threads; a client gets no response; interrupted.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     let rounds = plan.repeat.rounds(plan.quick.then_some(2), plan.given.seed);
     let conditions = Conditions::at_start(&std::env::temp_dir(), plan.given.seed);
     load::sys::raise_descriptor_limit()
@@ -212,7 +180,8 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     let clock_ns = meter::clock_ns();
     let workers = ascending(&plan.workers, &[]);
     let requests = if plan.quick { 20 } else { plan.requests };
-    let visits = rounds.make(cells(&workers), |round, cell, rng| {
+    let cells = cells(&workers);
+    let visits = rounds.make(cells.clone(), |round, cell, rng| {
         steps.interrupted()?;
         let (name, workers) = (cell.sharing.label(), cell.workers);
         steps.say(&format!("round {}: {name}, {workers} workers", round + 1));
@@ -220,17 +189,17 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
         let visited = visit::visit(cell, (plan.clients, requests, plan.cold), rng.next_u64());
         visited.map_err(|error| Error::System(what, error))
     })?;
-    let visits = Visits(visits);
-    Ok(Outcome {
-        conditions: conditions.at_end(),
-        clients: plan.clients,
-        cold: plan.cold,
-        rounds: visits.rounds(),
-        clock_ns,
-        sample_every: SAMPLE_EVERY,
-        rows: judge::rows(&cells(&workers), &visits, clock_ns),
-        called_more: judge::called_more(&workers, &visits, clock_ns),
-    })
+    let judge = judge::Judge { cells, workers, visits: Visits(visits), clock_ns };
+    let outcome = conditions.outcome(json!({
+        "clients": plan.clients,
+        "cold": plan.cold,
+        "rounds": judge.visits.rounds(),
+        "clock_ns": clock_ns,
+        "sample_every": meter::SAMPLE_EVERY,
+        "rows": judge.rows(),
+        "called_more": judge.called_more(),
+    }));
+    Ok(Found::of("herd", page!(herd), &outcome, judge.for_page()))
 }
 
 /// In the order in which they are shown.
@@ -260,13 +229,16 @@ mod tests {
             quick: false,
             given: Given { seed: 1, ..Given::default() },
         };
-        let outcome = quietly(false, |steps| run(&plan, steps)).unwrap();
-        assert_eq!(outcome.rounds, 2);
-        assert_eq!(outcome.rows.len(), 2 * 2 * Sharing::ALL.len());
-        assert_eq!(outcome.called_more.len(), 2 * 2);
-        for row in &outcome.rows {
-            assert!(row.cpu_us.value > 0.0 && row.waits.value > 0.0, "{row:?}");
-            assert!(row.sharing != Sharing::OURS || row.to_ours.value == 1.0, "{row:?}");
+        let found = quietly(false, |steps| run(&plan, steps)).unwrap();
+        let outcome: serde_json::Value = serde_json::from_str(&found.json[0]).unwrap();
+        assert_eq!(outcome["rounds"], 2);
+        let rows = outcome["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2 * 2 * Sharing::ALL.len());
+        assert_eq!(outcome["called_more"].as_array().unwrap().len(), 2 * 2);
+        for row in rows {
+            let of = |figure: &str| row[figure]["value"].as_f64().unwrap();
+            assert!(of("cpu_us") > 0.0 && of("waits") > 0.0, "{row:?}");
+            assert!(row["sharing"] != json!(Sharing::OURS) || of("to_ours") == 1.0, "{row:?}");
         }
         let stopped = quietly(true, |steps| run(&plan, steps));
         assert!(matches!(stopped, Err(Error::Interrupted)));

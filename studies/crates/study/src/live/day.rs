@@ -8,8 +8,8 @@ use load::Schedule;
 use serde::Serialize;
 use trial::{Interval, ThreadTimes, Trial, Writer};
 
-use super::shape::SAMPLES_AN_HOUR;
-use super::{Plan, Shape};
+use super::Plan;
+use super::shape::{SAMPLES_AN_HOUR, Shape};
 use crate::found::Steps;
 use harness::{Caching, Error, Server};
 
@@ -27,21 +27,21 @@ pub(super) struct Day<'p> {
 
 /// A sample: a quarter of an hour of the day.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sample {
+pub(super) struct Sample {
     /// Its middle, in hours of the day.
-    pub hour: f64,
+    pub(super) hour: f64,
     /// The rate that was offered.
-    pub offered: f64,
+    pub(super) offered: f64,
     /// Cold connections during it.
-    pub cold: u32,
+    pub(super) cold: u32,
     /// Requests a second, by the access log.
-    pub rate: f64,
+    pub(super) rate: f64,
     /// Percent of the time that the proxy's thread was idle.
-    pub idle: f64,
+    pub(super) idle: f64,
     /// Percent of the time in kernel mode.
-    pub kernel: f64,
+    pub(super) kernel: f64,
     /// Percent of the time in user mode.
-    pub user: f64,
+    pub(super) user: f64,
 }
 
 /// The load of a sample, and when it ran.

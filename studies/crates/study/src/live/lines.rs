@@ -6,44 +6,43 @@ use report::{CompareOptions, Comparison, Options, ResourceKind};
 use serde::Serialize;
 use trial::{Interval, Trial};
 
-use super::day::{Day, Raw, gather};
-use super::{Sample, Side};
+use super::Side;
+use super::day::{Day, Raw, Sample, gather};
 use harness::Error;
 
 /// The line of one mode on the rate.
 #[derive(Clone, Debug, Serialize)]
-pub struct ModeOf {
+pub(super) struct ModeOf {
     /// `idle`, `kernel` or `user`.
-    pub mode: &'static str,
+    pub(super) mode: &'static str,
     /// Percent of a CPU per (request per second).
-    pub slope: f64,
+    pub(super) slope: f64,
     /// CPU time of one more request, microseconds; idle is negative.
-    pub us: f64,
+    pub(super) us: f64,
     /// Percent at no requests.
-    pub intercept: f64,
+    pub(super) intercept: f64,
     /// Correlation.
-    pub correlation: f64,
+    pub(super) correlation: f64,
 }
 
 /// The lines through a set of samples.
 #[derive(Clone, Debug, Serialize)]
-pub struct Lines {
+pub(super) struct Lines {
     /// Samples.
-    pub n: usize,
+    pub(super) n: usize,
     /// Idle, kernel, user.
-    pub modes: Vec<ModeOf>,
+    pub(super) modes: Vec<ModeOf>,
     /// Where the idle line meets zero, requests/s.
-    pub x_intercept: Option<f64>,
+    pub(super) x_intercept: Option<f64>,
     /// The interval of it (Fieller's, by the robust line).
-    pub x_interval: Option<(f64, f64)>,
+    pub(super) x_interval: Option<(f64, f64)>,
     /// The reason to doubt the line, if there is one.
-    pub distrust: Option<String>,
+    pub(super) distrust: Option<String>,
 }
 
 impl Lines {
     /// The line of a mode.
-    #[must_use]
-    pub fn mode(&self, mode: &str) -> Option<&ModeOf> {
+    pub(super) fn mode(&self, mode: &str) -> Option<&ModeOf> {
         self.modes.iter().find(|line| line.mode == mode)
     }
 }
@@ -53,9 +52,10 @@ fn options(above: f64) -> Options {
     Options { above, resource: Some(ResourceKind::HottestThread), ..Options::default() }
 }
 
-/// Both days with their lines, and the paths of their trials of samples. Samples below a rate are
-/// left out for Table 5: the same part of the highest rate as 20 requests/s were in 1998.
-pub(super) fn sides(day: &Day<'_>, raw: [Raw; 2]) -> Result<(Sides, [PathBuf; 2]), Error> {
+/// Both days with their lines, the rate below which samples are left out for Table 5, and the paths
+/// of their trials of samples. That rate is the same part of the highest rate as 20 requests/s were
+/// in 1998.
+pub(super) fn sides(day: &Day<'_>, raw: [Raw; 2]) -> Result<([Side; 2], f64, [PathBuf; 2]), Error> {
     let path = |name: &str| day.home.join(format!("{name}.trial"));
     let paths = [path("old"), path("new")];
     let gathered = [gather(&raw[0], &paths[0])?, gather(&raw[1], &paths[1])?];
@@ -66,13 +66,7 @@ pub(super) fn sides(day: &Day<'_>, raw: [Raw; 2]) -> Result<(Sides, [PathBuf; 2]
         side(day, old, &gathered[0], &paths[0], above)?,
         side(day, new, &gathered[1], &paths[1], above)?,
     ];
-    Ok((Sides { both, above }, paths))
-}
-
-/// Both days, and the rate below which samples are left out for Table 5.
-pub(super) struct Sides {
-    pub(super) both: [Side; 2],
-    pub(super) above: f64,
+    Ok((both, above, paths))
 }
 
 fn side(

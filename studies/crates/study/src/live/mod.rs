@@ -30,16 +30,15 @@ use command::flags::{duration_within, parse_backend};
 use harness::{Caching, Cpus, Error, Server, Source, cold_max};
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
-
-pub use day::Sample;
-pub use lines::Lines;
-pub use shape::Shape;
-pub(crate) use show::{figure, for_page};
+use serde_json::json;
 
 use crate::conditions::{Conditions, keep, working_directory};
-use crate::flags::Given;
-use crate::found::Steps;
+use crate::flags::{Given, count};
+use crate::found::{Found, Steps, with};
 use crate::published::{Facts, SQUID};
+use day::Sample;
+use lines::Lines;
+use shape::Shape;
 
 /// How long an hour takes: each quarter has to contain at least one interval of the recorder.
 const HOUR: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -48,8 +47,7 @@ const HOUR: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_s
 #[derive(Clone, Debug, Args)]
 pub struct Plan {
     /// Hours of the day, beginning at the quietest one: four samples an hour
-    #[arg(long, value_name = "N", default_value_t = 24,
-        value_parser = clap::value_parser!(u32).range(1..=24))]
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = count(1..=24))]
     hours: u32,
     /// How long an hour takes, for each of the two proxies: 24 hours take 48 times as long
     #[arg(long, value_name = "TIME", default_value = "6s", value_parser = duration_within(HOUR))]
@@ -62,7 +60,7 @@ pub struct Plan {
         value_parser = parse_backend)]
     new: Kind,
     /// Cold connections at the day's highest rate, fewer at lower rates [default: 1581, as in 1998]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "N", value_parser = count(..=100_000))]
     cold: Option<u32>,
     #[command(flatten)]
     pub(crate) given: Given,
@@ -70,53 +68,25 @@ pub struct Plan {
 
 /// One of the two days.
 #[derive(Clone, Debug, Serialize)]
-pub struct Side {
+struct Side {
     /// The backend.
-    pub backend: String,
+    backend: String,
     /// The samples, by the hour.
-    pub samples: Vec<Sample>,
+    samples: Vec<Sample>,
     /// Requests answered, in samples and between them.
-    pub requests: u64,
+    requests: u64,
     /// Requests that failed.
-    pub errors: u64,
+    errors: u64,
     /// Responses from the cache: none, because caching is off.
-    pub hits: u64,
+    hits: u64,
     /// The highest number of descriptors that the proxy had open.
-    pub descriptors_max: Option<u64>,
+    descriptors_max: Option<u64>,
     /// The highest rate of an interval of the recorder.
-    pub rate_peak: f64,
+    rate_peak: f64,
     /// The lines through all samples.
-    pub all: Lines,
+    all: Lines,
     /// The lines without the quiet samples, as in Table 5; none if too few samples remain.
-    pub above: Option<Lines>,
-}
-
-/// The results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Where it was measured.
-    #[serde(flatten)]
-    pub conditions: Conditions,
-    /// The day's shape.
-    pub shape: Shape,
-    /// Hours that were replayed.
-    pub hours: u32,
-    /// Seconds of a sample.
-    pub sample_s: f64,
-    /// Seconds of an interval of the recorder.
-    pub interval_s: f64,
-    /// The highest offered rate.
-    pub rate_top: f64,
-    /// Samples below this rate are left out for Table 5.
-    pub rate_above: f64,
-    /// Cold connections at the highest rate.
-    pub cold_top: u32,
-    /// The old and the new.
-    pub sides: [Side; 2],
-    /// The comparison of the two trials by `plimsoll compare`.
-    pub comparison: Option<report::Comparison>,
-    /// The reason if there is no comparison.
-    pub comparison_why: Option<String>,
+    above: Option<Lines>,
 }
 
 /// CPU use of the old backend at the day's highest rate. The busiest hour of 1998 had 89 %, and a
@@ -128,7 +98,7 @@ const USE_TOP: f64 = 0.85;
 /// # Errors
 /// A backend does not work here; a server does not start or does not answer; the directory cannot
 /// be used; too few samples for a line; interrupted.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     for kind in [plan.old, plan.new] {
         drop(Poller::open(Choice::Named(kind))?);
     }
@@ -154,25 +124,37 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     let day = day::Day { plan, shape, rate_top, cold_top, home: home.path() };
     let raw = day.replay(&servers, steps)?;
     drop(servers);
-    let (sides, paths) = lines::sides(&day, raw)?;
-    let (comparison, comparison_why) = match lines::compared(&paths) {
-        Ok(comparison) => (Some(comparison), None),
-        Err(why) => (None, Some(why.to_string())),
-    };
+    let (sides, above, paths) = lines::sides(&day, raw)?;
+    let comparison = lines::compared(&paths).map_err(|why| why.to_string());
     for path in &paths {
         keep(path, plan.given.out.as_ref())?;
     }
-    Ok(Outcome {
-        conditions: conditions.at_end(),
-        shape,
-        hours: plan.hours,
-        sample_s: day.sample().as_secs_f64(),
-        interval_s: day.interval().as_secs_f64(),
-        rate_top,
-        rate_above: sides.above,
-        cold_top,
-        sides: sides.both,
-        comparison,
-        comparison_why,
-    })
+    let ground = conditions.ground.clone();
+    let outcome = conditions.outcome(json!({
+        "shape": shape,
+        "hours": plan.hours,
+        "sample_s": day.sample().as_secs_f64(),
+        "interval_s": day.interval().as_secs_f64(),
+        "rate_top": rate_top,
+        // Samples below this rate are left out for Table 5.
+        "rate_above": above,
+        "cold_top": cold_top,
+        "sides": sides,
+        "comparison": comparison.as_ref().ok(),
+        "comparison_why": comparison.as_ref().err(),
+    }));
+    let compared = match &comparison {
+        Ok(comparison) => show::compared(comparison),
+        Err(why) => format!("not possible: {why}"),
+    };
+    let more = with(
+        &show::for_page(&sides, above),
+        json!({
+            "swing_percent": 100.0 * shape.swing,
+            "highest_1998": shape.highest_1998(),
+            "compared": compared,
+        }),
+    );
+    let found = Found::of("live", page!(live), &outcome, more);
+    Ok(found.with("live.svg", Some(show::figure(&sides, &ground))))
 }

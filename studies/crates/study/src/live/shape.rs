@@ -24,22 +24,18 @@ const SWING_MAX: f64 = 0.98;
 
 /// A wave around the day's mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Shape {
+pub(super) struct Shape {
     /// Mean rate of the published day, requests a second.
-    pub mean_1998: f64,
+    mean_1998: f64,
     /// The amplitude, relative to the mean.
-    pub swing: f64,
+    pub(super) swing: f64,
 }
 
 impl Shape {
     /// The shape of the day with the old kernel.
-    pub(crate) fn of_1998(facts: &Facts) -> Shape {
-        Shape::of_day(facts, "old")
-    }
-
-    fn of_day(facts: &Facts, kernel: &str) -> Shape {
-        let requests = facts.day(SQUID, kernel).and_then(|day| day.requests).unwrap_or(0.0);
-        let at_hour = facts.profile(SQUID, kernel).map_or(0.0, |profile| profile.rate_mean);
+    pub(super) fn of_1998(facts: &Facts) -> Shape {
+        let requests = facts.day(SQUID, "old").and_then(|day| day.requests).unwrap_or(0.0);
+        let at_hour = facts.profile(SQUID, "old").map_or(0.0, |profile| profile.rate_mean);
         let mean_1998 = requests / 86_400.0;
         let swing =
             (at_hour / mean_1998 - 1.0) / (TAU * (HOUR_PUBLISHED - HIGHEST_AT) / 24.0).cos();
@@ -47,22 +43,19 @@ impl Shape {
     }
 
     /// The rate at an hour of the day, relative to the highest.
-    #[must_use]
-    pub fn at(&self, hour: f64) -> f64 {
+    pub(super) fn at(&self, hour: f64) -> f64 {
         let wave = (TAU * (hour - HIGHEST_AT) / 24.0).cos();
         (1.0 + self.swing * wave) / (1.0 + self.swing)
     }
 
     /// The middle of a sample, in hours of the day. The first sample begins at the quietest time.
-    #[must_use]
-    pub fn hour_of(&self, sample: u32) -> f64 {
+    pub(super) fn hour_of(&self, sample: u32) -> f64 {
         let since = (f64::from(sample) + 0.5) / f64::from(SAMPLES_AN_HOUR);
         (HIGHEST_AT - 12.0 + since).rem_euclid(24.0)
     }
 
     /// The highest rate of the published day by this shape.
-    #[must_use]
-    pub fn highest_1998(&self) -> f64 {
+    pub(super) fn highest_1998(&self) -> f64 {
         self.mean_1998 * (1.0 + self.swing)
     }
 

@@ -1,12 +1,16 @@
 //! What the page shows in addition to the sides: the tables of 1998 next to ours, and the scatter
 //! plots.
 
+use harness::Environment;
 use harness::rounds::digits;
 use report::format::thousands;
 use report::sheet::{Panel, Stroke, Ticks, Tone};
 use serde_json::{Value, json};
 
-use super::{Lines, Outcome, Sample, Side};
+use super::Side;
+use super::day::Sample;
+use super::lines::Lines;
+use crate::found::with;
 use crate::published::{Facts, NETCACHE, SQUID};
 use crate::show::{NONE, curve, or_none, panel, range};
 
@@ -19,59 +23,77 @@ const SERVED_MIN: f64 = 0.8;
 const STARVED_PART: f64 = 0.1;
 const MODES: [&str; 3] = ["idle", "kernel", "user"];
 
-/// Results for the page.
-pub(crate) fn for_page(outcome: &Outcome) -> Value {
+/// Results for the page. `above` is the rate below which samples are left out for Table 5.
+pub(super) fn for_page(sides: &[Side; 2], above: f64) -> Value {
     let published = Facts::read();
-    let compared = match (&outcome.comparison, &outcome.comparison_why) {
-        (Some(comparison), _) => Some(compared(comparison)),
-        (None, why) => why.as_ref().map(|why| format!("not possible: {why}")),
-    };
-    let doubts = outcome.sides.iter().zip(KERNELS).filter_map(|(side, kernel)| {
+    let doubts = sides.iter().zip(KERNELS).filter_map(|(side, kernel)| {
         let why = side.all.distrust.as_ref()?;
         let text = format!("{}: the straight line is in doubt: {why}", side.backend);
         Some(json!({"kernel": kernel, "text": text}))
     });
-    let above = outcome
-        .sides
+    let counts = sides
         .each_ref()
         .map(|side| side.above.as_ref().map_or("too few".to_owned(), |lines| lines.n.to_string()));
     json!({
         "source": format!("{}; {}", published.source.title, published.source.machine),
-        "swing_percent": 100.0 * outcome.shape.swing,
-        "highest_1998": outcome.shape.highest_1998(),
-        "hits": outcome.sides.iter().map(|side| side.hits).sum::<u64>(),
-        "starved": starved(outcome),
-        "compared": compared,
+        "hits": sides.iter().map(|side| side.hits).sum::<u64>(),
+        "starved": starved(sides),
         "doubts": doubts.collect::<Vec<_>>(),
+        "above": counts,
+        "days": days(sides, &published),
+        "modes": MODES.map(|mode| lines_of(mode, sides, &published)).to_vec(),
+        "intercepts": intercepts(sides, above, &published),
+    })
+}
+
+/// The days: those of 1998, and ours.
+fn days(sides: &[Side; 2], published: &Facts) -> Vec<Value> {
+    let of_1998 = KERNELS.into_iter().filter_map(|kernel| {
+        let day = published.day(SQUID, kernel)?;
+        Some(with(day, json!({"day": format!("1998, {kernel} kernel"), "errors": null})))
+    });
+    let here = sides.iter().zip(KERNELS).map(|(side, kernel)| {
+        with(side, json!({"day": format!("here, {kernel}: {}", side.backend)}))
+    });
+    of_1998.chain(here).collect()
+}
+
+/// The lines of a mode, old and new: published, through all samples, and without the quiet ones.
+/// Each has the ratio of the slopes.
+fn lines_of(mode: &str, sides: &[Side; 2], published: &Facts) -> Value {
+    let of_1998 = KERNELS.map(|kernel| published.line(SQUID, kernel, mode));
+    let all = sides.each_ref().map(|side| side.all.mode(mode));
+    let above = sides.each_ref().map(|side| side.above.as_ref()?.mode(mode));
+    let ratio = |old: f64, new: f64| Some(new / old).filter(|ratio| ratio.is_finite());
+    json!({
+        "mode": mode,
+        "published": of_1998,
+        "published_ratio": of_1998[0].zip(of_1998[1]).and_then(|(o, n)| ratio(o.slope, n.slope)),
+        "all": all,
+        "all_ratio": all[0].zip(all[1]).and_then(|(old, new)| ratio(old.us, new.us)),
         "above": above,
-        "table_14": table_14(outcome, &published),
-        "table_15": table_15(outcome, &published),
-        "table_5": MODES.map(|mode| {
-            [&[mode.to_owned()][..], &ours(outcome, mode, |side| side.above.as_ref())].concat()
-        }),
-        "intercepts": intercepts(outcome, &published),
+        "above_ratio": above[0].zip(above[1]).and_then(|(old, new)| ratio(old.us, new.us)),
     })
 }
 
 /// The figure: the scatter plots of 1998 with their lines, and the day.
-#[must_use]
-pub(crate) fn figure(outcome: &Outcome) -> String {
-    let [old, new] = &outcome.sides;
+pub(super) fn figure(sides: &[Side; 2], ground: &Environment) -> String {
+    let [old, new] = sides;
     let title = format!("CPU time of a proxy by its rate, {} and {}", old.backend, new.backend);
     let panels = [
-        scatter(outcome, "idle", |sample| sample.idle),
-        scatter(outcome, "kernel", |sample| sample.kernel),
-        scatter(outcome, "user", |sample| sample.user),
-        day(outcome),
+        scatter(sides, "idle", |sample| sample.idle),
+        scatter(sides, "kernel", |sample| sample.kernel),
+        scatter(sides, "user", |sample| sample.user),
+        day(sides),
     ];
     let description = "Percent of the proxy's thread in each mode by the rate of requests, a point \
                        for each sample, with lines by least squares; and the day's rates.";
-    crate::show::figure(&title, &outcome.conditions.ground, description, &panels)
+    crate::show::figure(&title, ground, description, &panels)
 }
 
-fn scatter(outcome: &Outcome, mode: &str, of: fn(&Sample) -> f64) -> Panel {
+fn scatter(sides: &[Side; 2], mode: &str, of: fn(&Sample) -> f64) -> Panel {
     let mut curves = Vec::new();
-    for ((side, kernel), tone) in outcome.sides.iter().zip(KERNELS).zip(TONES) {
+    for ((side, kernel), tone) in sides.iter().zip(KERNELS).zip(TONES) {
         let points = side.samples.iter().map(|sample| {
             let label = format!("{}: {:.1} % at {:.0}/s", side.backend, of(sample), sample.rate);
             (sample.rate, of(sample), label)
@@ -91,8 +113,8 @@ fn scatter(outcome: &Outcome, mode: &str, of: fn(&Sample) -> f64) -> Panel {
     panel(title, ("requests/s", Ticks::Decimal), "%", curves)
 }
 
-fn day(outcome: &Outcome) -> Panel {
-    let mut samples: Vec<&Sample> = outcome.sides[0].samples.iter().collect();
+fn day(sides: &[Side; 2]) -> Panel {
+    let mut samples: Vec<&Sample> = sides[0].samples.iter().collect();
     samples.sort_by(|one, other| one.hour.total_cmp(&other.hour));
     let by_hour = |name: &str, tone, of: fn(&Sample) -> f64| {
         let points = samples.iter().map(|sample| {
@@ -109,8 +131,8 @@ fn day(outcome: &Outcome) -> Panel {
 }
 
 /// A sentence if many samples were starved, because other work had the CPU.
-fn starved(outcome: &Outcome) -> Option<String> {
-    let samples = || outcome.sides.iter().flat_map(|side| &side.samples);
+fn starved(sides: &[Side; 2]) -> Option<String> {
+    let samples = || sides.iter().flat_map(|side| &side.samples);
     let short = samples().filter(|sample| sample.rate < SERVED_MIN * sample.offered).count();
     let all = samples().count();
     (short as f64 > STARVED_PART * all as f64).then(|| {
@@ -122,7 +144,8 @@ fn starved(outcome: &Outcome) -> Option<String> {
     })
 }
 
-fn compared(comparison: &report::Comparison) -> String {
+/// The comparison of the two trials, in words.
+pub(super) fn compared(comparison: &report::Comparison) -> String {
     let digits = |value: f64| format!("{value:.2}");
     let ratio = |what: &str, ratio: &report::Ratio| {
         format!("{what} {:.2} times ({})", ratio.value, range((ratio.low, ratio.high), digits))
@@ -141,59 +164,7 @@ fn compared(comparison: &report::Comparison) -> String {
     format!("{capacity}, {cost}; the slopes of user mode {user}")
 }
 
-fn table_14(outcome: &Outcome, published: &Facts) -> Vec<[String; 5]> {
-    let days = KERNELS.into_iter().filter_map(|kernel| {
-        let day = published.day(SQUID, kernel)?;
-        Some([
-            format!("1998, {kernel} kernel"),
-            or_none(day.requests),
-            or_none(day.descriptors_max),
-            thousands(day.rate_peak),
-            NONE.into(),
-        ])
-    });
-    let here = outcome.sides.iter().zip(KERNELS).map(|(side, kernel)| {
-        [
-            format!("here, {kernel}: {}", side.backend),
-            thousands(side.requests as f64),
-            or_none(side.descriptors_max.map(|most| most as f64)),
-            thousands(side.rate_peak),
-            side.errors.to_string(),
-        ]
-    });
-    days.chain(here).collect()
-}
-
-fn table_15(outcome: &Outcome, published: &Facts) -> [Vec<String>; 3] {
-    MODES.map(|mode| {
-        let mut row = vec![mode.to_owned()];
-        let lines = KERNELS.map(|kernel| published.line(SQUID, kernel, mode));
-        for line in lines {
-            row.push(line.map_or(NONE.into(), |line| {
-                format!("{:+.2} ({:+.2})", line.slope, line.correlation)
-            }));
-        }
-        row.push(ratio(lines[0].zip(lines[1]).map(|(old, new)| new.slope / old.slope)));
-        row.extend(ours(outcome, mode, |side| Some(&side.all)));
-        row
-    })
-}
-
-/// Our cells of a mode: old, new, their ratio.
-fn ours(outcome: &Outcome, mode: &str, of: fn(&Side) -> Option<&Lines>) -> [String; 3] {
-    let lines = outcome.sides.each_ref().map(|side| of(side)?.mode(mode));
-    let cells = lines.map(|line| {
-        line.map_or(NONE.to_owned(), |line| format!("{:+.1} ({:+.2})", line.us, line.correlation))
-    });
-    let [old, new] = cells;
-    [old, new, ratio(lines[0].zip(lines[1]).map(|(old, new)| new.us / old.us))]
-}
-
-fn ratio(ratio: Option<f64>) -> String {
-    ratio.filter(|ratio| ratio.is_finite()).map_or(NONE.into(), |ratio| format!("{ratio:.2}"))
-}
-
-fn intercepts(outcome: &Outcome, published: &Facts) -> Vec<Vec<String>> {
+fn intercepts(sides: &[Side; 2], above: f64, published: &Facts) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for server in [SQUID, NETCACHE] {
         let known = KERNELS.map(|kernel| published.x_intercept(server, kernel));
@@ -205,11 +176,10 @@ fn intercepts(outcome: &Outcome, published: &Facts) -> Vec<Vec<String>> {
             rows.push(intercept_row(format!("1998, {server}, above 20/s"), above, None));
         }
     }
-    let sides = &outcome.sides;
     let all = sides.each_ref().map(|side| Some(&side.all));
     rows.push(our_row("here, all".into(), all));
-    let above = sides.each_ref().map(|side| side.above.as_ref());
-    rows.push(our_row(format!("here, above {}/s", thousands(outcome.rate_above)), above));
+    let lines = sides.each_ref().map(|side| side.above.as_ref());
+    rows.push(our_row(format!("here, above {}/s", thousands(above)), lines));
     rows
 }
 

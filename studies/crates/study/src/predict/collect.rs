@@ -35,59 +35,59 @@ const ESTABLISHED: &str = "01";
 
 /// A server under one size of responses and one number of connections.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Case {
+pub(super) struct Case {
     /// The server.
-    pub server: String,
+    pub(super) server: String,
     /// Its version, as it prints it.
-    pub version: String,
+    pub(super) version: String,
     /// Size of the body of a response, bytes.
-    pub body_bytes: u64,
+    pub(super) body_bytes: u64,
     /// Connections of the generators.
-    pub connections: u32,
+    pub(super) connections: u32,
     /// Saturation before and after the ramps.
-    pub saturation: [Saturation; 2],
+    pub(super) saturation: [Saturation; 2],
     /// How often the case was measured again, because its saturation had moved.
-    pub repeats: u32,
+    pub(super) repeats: u32,
     /// The recorded loads.
-    pub ramps: Vec<Ramp>,
+    pub(super) ramps: Vec<Ramp>,
 }
 
 /// A measurement of saturation with wrk.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Saturation {
+pub(super) struct Saturation {
     /// Responses a second.
-    pub rate: f64,
+    pub(super) rate: f64,
     /// CPU time of the server's processes per second.
-    pub cpus: f64,
+    pub(super) cpus: f64,
     /// The server's connections that were established.
-    pub established: u32,
+    pub(super) established: u32,
 }
 
 /// A recorded load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ramp {
+pub(super) struct Ramp {
     /// Its highest rate, percent of the saturation before it.
-    pub reach: u32,
+    pub(super) reach: u32,
     /// Its highest rate, requests a second.
-    pub top: f64,
+    pub(super) top: f64,
     /// File name of its trial.
-    pub trial: String,
+    pub(super) trial: String,
     /// The server's connections that were established in its middle.
-    pub established: u32,
+    pub(super) established: u32,
     /// Requests that were meant to start.
-    pub intended: u64,
+    pub(super) intended: u64,
     /// Responses.
-    pub completed: u64,
+    pub(super) completed: u64,
     /// Requests that failed.
-    pub errors: u64,
+    pub(super) errors: u64,
     /// Requests that the generator started late.
-    pub late_starts: u64,
+    pub(super) late_starts: u64,
     /// Seconds of the load, and those in which the generator fell behind.
-    pub rows: u64,
+    pub(super) rows: u64,
     /// See `rows`.
-    pub rows_behind: u64,
+    pub(super) rows_behind: u64,
     /// CPU time of the generator per second.
-    pub generator_cpus: f64,
+    pub(super) generator_cpus: f64,
 }
 
 impl Case {
@@ -102,15 +102,13 @@ impl Case {
     }
 
     /// The geometric mean of the saturation before and after.
-    #[must_use]
-    pub fn measured(&self) -> f64 {
+    pub(super) fn measured(&self) -> f64 {
         let [before, after] = self.saturation;
         (before.rate * after.rate).sqrt()
     }
 
     /// By which part the saturation moved.
-    #[must_use]
-    pub fn moved(&self) -> f64 {
+    pub(super) fn moved(&self) -> f64 {
         let [before, after] = self.saturation;
         (after.rate / before.rate - 1.0).abs()
     }

@@ -32,89 +32,87 @@ const LATE_MAX: f64 = 0.1;
 
 /// A prediction compared with what was measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Judged {
+pub(super) struct Judged {
     /// The server.
-    pub server: String,
+    pub(super) server: String,
     /// Size of the body of a response, bytes.
-    pub body_bytes: u64,
+    pub(super) body_bytes: u64,
     /// Connections.
-    pub connections: u32,
+    pub(super) connections: u32,
     /// How far the load rose, percent of saturation.
-    pub reach: u32,
+    pub(super) reach: u32,
     /// The measured saturation, requests a second.
-    pub measured: f64,
+    pub(super) measured: f64,
     /// The report's capacity, if it has one.
-    pub predicted: Option<f64>,
+    pub(super) predicted: Option<f64>,
     /// Lower end of its interval.
-    pub low: Option<f64>,
+    pub(super) low: Option<f64>,
     /// Upper end of its interval.
-    pub high: Option<f64>,
+    pub(super) high: Option<f64>,
     /// Whether the interval contains the measured saturation; `None` without an interval.
-    pub inside: Option<bool>,
+    pub(super) inside: Option<bool>,
     /// The report's model: `straight` or `wakes`.
-    pub model: &'static str,
+    pub(super) model: &'static str,
     /// Whether the report has no doubt about it.
-    pub trusted: bool,
+    pub(super) trusted: bool,
     /// The resource that is exhausted first, by the report.
-    pub resource: String,
+    pub(super) resource: String,
     /// The baseline *straight*.
-    pub straight: Option<f64>,
+    pub(super) straight: Option<f64>,
     /// The baseline *single*.
-    pub single: Option<f64>,
+    pub(super) single: Option<f64>,
     /// The baseline *USL*.
-    pub usl: Option<f64>,
+    pub(super) usl: Option<f64>,
     /// The reason if there is no prediction.
-    pub why: Option<String>,
+    pub(super) why: Option<String>,
     /// Why the measurement is doubtful. Such a case does not count.
-    pub doubts: Vec<String>,
+    pub(super) doubts: Vec<String>,
 }
 
 /// Absolute errors in percent: the medians over predictions. `None` without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Errors {
+pub(super) struct Errors {
     /// Of the report.
-    pub report: Option<f64>,
+    pub(super) report: Option<f64>,
     /// Of the straight line.
-    pub straight: Option<f64>,
+    pub(super) straight: Option<f64>,
     /// Of the single point.
-    pub single: Option<f64>,
+    pub(super) single: Option<f64>,
     /// Of the universal scalability law.
-    pub usl: Option<f64>,
+    pub(super) usl: Option<f64>,
 }
 
 /// The predictions of a band of reach.
 #[derive(Clone, Debug, Serialize)]
-pub struct Band {
+pub(super) struct Band {
     /// Its name.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// Trials that count.
-    pub trials: usize,
+    pub(super) trials: usize,
     /// Trials that are doubtful, and do not count.
-    pub doubtful: usize,
+    pub(super) doubtful: usize,
     /// Trials without a prediction.
-    pub without: usize,
+    pub(super) without: usize,
     /// Trials with an interval.
-    pub intervals: usize,
+    pub(super) intervals: usize,
     /// Intervals that contain the measured saturation.
-    pub inside: usize,
+    pub(super) inside: usize,
     /// Intervals without an upper end.
-    pub unbounded: usize,
+    pub(super) unbounded: usize,
     /// Mean width of the others relative to the measured saturation, percent.
-    pub width_percent: Option<f64>,
+    pub(super) width_percent: Option<f64>,
     /// Median absolute errors.
-    pub errors: Errors,
+    pub(super) errors: Errors,
 }
 
 impl Judged {
     /// The relative error of a prediction, percent.
-    #[must_use]
-    pub fn error(&self, predicted: Option<f64>) -> Option<f64> {
+    pub(super) fn error(&self, predicted: Option<f64>) -> Option<f64> {
         predicted.map(|predicted| 100.0 * (predicted / self.measured - 1.0))
     }
 
     /// The number of its band, from 0.
-    #[must_use]
-    pub fn band(&self) -> usize {
+    pub(super) fn band(&self) -> usize {
         match self.reach {
             0..=30 => 0,
             31..=45 => 1,
@@ -308,7 +306,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Writer};
 
-    use super::super::Saturation;
+    use super::super::collect::Saturation;
     use super::*;
 
     /// A server that saturates at 1,000 requests/s.

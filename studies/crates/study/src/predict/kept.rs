@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use harness::Error;
 
-use super::{Case, SERVERS};
+use super::collect::Case;
+use super::servers::SERVERS;
 
 /// The file of the cases, in the directory of their trials.
 const FILE: &str = "cases.jsonl";
@@ -86,7 +87,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ramp, Saturation};
+    use super::super::collect::{Ramp, Saturation};
     use super::*;
 
     fn case(server: &str, connections: u32, reaches: &[u32]) -> Case {

@@ -37,20 +37,15 @@ use std::time::Duration;
 
 use clap::Args;
 use harness::{Cpus, Error, Source};
-use serde::Serialize;
-
-use collect::Collector;
-pub use collect::{Case, Ramp, Saturation};
-pub use judge::{Band, Judged};
-pub use servers::SERVERS;
-pub(crate) use show::{figure, for_page};
-pub use verdicts::Pairs;
+use serde_json::{Value, json};
 
 use crate::conditions::{Conditions, working_directory};
-use crate::flags::{Given, ascending};
-use crate::found::Steps;
+use crate::flags::{Given, ascending, count};
+use crate::found::{Found, Steps};
 use crate::servers::Place;
+use collect::{Case, Collector};
 use kept::Kept;
+use servers::SERVERS;
 
 /// Real servers as Debian ships them, each on CPU 0: recorded while the load rises to a part of the
 /// saturation that wrk measures, and the capacity that the report predicts from that.
@@ -66,12 +61,10 @@ pub struct Plan {
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     bodies: Vec<u64>,
     /// Numbers of connections [default: 16,64,256]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..=512))]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count(1..=512))]
     connections: Vec<u32>,
     /// How far the recorded load rises, percent of the measured saturation [default: 20,30,45,60]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(5..=90))]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count(5..=90))]
     reaches: Vec<u32>,
     /// Seconds of a recorded load, which rises and falls; all cases take 4 hours with the default
     #[arg(long, value_name = "N", default_value_t = 36,
@@ -100,39 +93,12 @@ struct Extent {
     saturation_s: u64,
 }
 
-/// A case that could not be measured, and why.
-#[derive(Clone, Debug, Serialize)]
-pub struct Missing {
-    /// The server, or the case.
-    pub case: String,
-    /// The reason.
-    pub why: String,
-}
-
-/// The results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Where it was judged, and measured unless cases were there already.
-    #[serde(flatten)]
-    pub conditions: Conditions,
-    /// Cases that this run could not measure.
-    pub missing: Vec<Missing>,
-    /// All cases that are kept, by server.
-    pub cases: Vec<Case>,
-    /// The predictions, in the order of the cases.
-    pub judged: Vec<Judged>,
-    /// Their errors by reach, and over all reaches.
-    pub bands: Vec<Band>,
-    /// What `compare` says of pairs of their trials.
-    pub pairs: Vec<Pairs>,
-}
-
 /// Measures what is not there yet, and judges all cases.
 ///
 /// # Errors
 /// The directory cannot be used; the origin does not start; interrupted. A case that fails is in
 /// the results instead.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     let out = plan.given.out.as_deref().unwrap_or(Path::new(""));
     let conditions = Conditions::at_start(out, plan.given.seed);
     let mut kept = Kept::open(out, plan.resume || plan.judge_only)?;
@@ -143,14 +109,18 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     let cases = kept.sorted();
     steps.say("judging");
     let judged = judge::judge(out, &cases);
-    Ok(Outcome {
-        conditions: conditions.at_end(),
-        missing,
-        bands: judge::bands(&judged),
-        pairs: verdicts::pairs(out, &cases),
-        cases,
-        judged,
-    })
+    let (bands, pairs) = (judge::bands(&judged), verdicts::pairs(out, &cases));
+    let figure = show::figure(&judged, &conditions.ground);
+    let outcome = conditions.outcome(json!({
+        "missing": missing,
+        "cases": cases,
+        "judged": judged,
+        "bands": bands,
+        "pairs": pairs,
+    }));
+    let more = show::for_page(&cases, &judged, &bands, &pairs);
+    let found = Found::of("predict", page!(predict), &outcome, more);
+    Ok(Found { page: true, ..found.with("predict.svg", Some(figure)) })
 }
 
 fn measure(
@@ -158,7 +128,7 @@ fn measure(
     out: &Path,
     kept: &mut Kept,
     steps: &mut Steps<'_>,
-) -> Result<Vec<Missing>, Error> {
+) -> Result<Vec<Value>, Error> {
     let home = working_directory(None, "predict")?;
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
@@ -193,7 +163,7 @@ fn measure(
                     Ok(case) => kept.add(case)?,
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
                     Err(error) => {
-                        missing.push(Missing { case: new.name(), why: error.to_string() });
+                        missing.push(json!({"case": new.name(), "why": error.to_string()}));
                     }
                 }
             }

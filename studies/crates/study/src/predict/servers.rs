@@ -152,7 +152,7 @@ cache deny is_miss",
 ];
 
 /// The names of all servers, in the order in which they are measured.
-pub const SERVERS: [&str; KINDS.len() + 1] = {
+pub(super) const SERVERS: [&str; KINDS.len() + 1] = {
     let mut names = [OURS; KINDS.len() + 1];
     let mut at = 0;
     while at < KINDS.len() {

@@ -1,48 +1,52 @@
 //! What the page shows in addition to the rows: verdicts, predictions with remarks, and the figure.
 
+use harness::Environment;
 use report::format::thousands;
 use report::sheet::{Predicted, Tone, svg_diagonal};
 use serde_json::{Value, json};
 
-use super::judge::BANDS;
-use super::{Band, Judged, Outcome, Pairs};
-use crate::found::row_with;
-use crate::show::{NONE, number, or_none, range};
+use super::collect::Case;
+use super::judge::{BANDS, Band, Judged};
+use super::verdicts::Pairs;
+use crate::found::with;
+use crate::show::{NONE, range};
 
 /// The colours of the bands.
 const TONES: [Tone; 3] = [Tone::First, Tone::Second, Tone::Third];
 
 /// Results for the page.
-pub(crate) fn for_page(outcome: &Outcome) -> Value {
-    let versions = outcome.cases.iter().map(|case| format!("{} {}", case.server, case.version));
+pub(super) fn for_page(
+    cases: &[Case],
+    judged: &[Judged],
+    bands: &[Band],
+    pairs: &[Pairs],
+) -> Value {
+    let versions = cases.iter().map(|case| format!("{} {}", case.server, case.version));
     let mut versions: Vec<String> = versions.collect();
     versions.dedup();
-    let coverage = |band: &Band| match band.intervals {
-        0 => NONE.to_owned(),
-        all => {
-            format!("{} of {all} ({:.0} %)", band.inside, 100.0 * band.inside as f64 / all as f64)
-        }
-    };
-    let bands = outcome.bands.iter().map(|band| row_with(band, [("cover", coverage(band).into())]));
-    let cases =
-        outcome.cases.iter().map(|one| row_with(one, [("size", size(one.body_bytes).into())]));
+    let bands = bands.iter().map(|band| {
+        let Band { inside, intervals, .. } = band;
+        let percent = 100.0 * *inside as f64 / *intervals as f64;
+        let cover = format!("{inside} of {intervals} ({percent:.0} %)");
+        with(band, json!({"cover": (*intervals > 0).then_some(cover)}))
+    });
+    let sized = cases.iter().map(|one| with(one, json!({"size": size(one.body_bytes)})));
     json!({
         "versions": versions.join(", "),
-        "trials": outcome.judged.len(),
-        "doubtful": outcome.judged.iter().filter(|judged| !judged.doubts.is_empty()).count(),
-        "repeats": outcome.cases.iter().map(|case| case.repeats).sum::<u32>(),
+        "trials": judged.len(),
+        "doubtful": judged.iter().filter(|judged| !judged.doubts.is_empty()).count(),
+        "repeats": cases.iter().map(|case| case.repeats).sum::<u32>(),
         "bands": bands.collect::<Vec<_>>(),
-        "count": outcome.cases.len(),
-        "cases": cases.collect::<Vec<_>>(),
-        "verdicts": verdicts(outcome),
-        "predictions": outcome.judged.iter().map(prediction).collect::<Vec<_>>(),
+        "count": cases.len(),
+        "cases": sized.collect::<Vec<_>>(),
+        "verdicts": verdicts(pairs),
+        "predictions": judged.iter().map(prediction).collect::<Vec<_>>(),
     })
 }
 
 /// The figure: predicted capacity against measured saturation.
-#[must_use]
-pub(crate) fn figure(outcome: &Outcome) -> String {
-    let counting = outcome.judged.iter().filter(|judged| judged.doubts.is_empty());
+pub(super) fn figure(judged: &[Judged], ground: &Environment) -> String {
+    let counting = judged.iter().filter(|judged| judged.doubts.is_empty());
     let points: Vec<Predicted> = counting
         .filter_map(|judged| {
             let value = judged.predicted?;
@@ -65,7 +69,6 @@ pub(crate) fn figure(outcome: &Outcome) -> String {
         })
         .collect();
     let names: Vec<(Tone, &str)> = TONES.into_iter().zip(BANDS).collect();
-    let ground = &outcome.conditions.ground;
     let title = format!(
         "Capacity predicted from a part of the load: {}, Linux {}",
         ground.processor, ground.kernel
@@ -77,67 +80,54 @@ pub(crate) fn figure(outcome: &Outcome) -> String {
 }
 
 /// The verdicts of all pairs, and their sums.
-fn verdicts(outcome: &Outcome) -> Vec<[String; 8]> {
-    let row = |name: String, size: String, change: String, all: &[&Pairs]| {
-        let sum = |of: fn(&Pairs) -> usize| {
-            let count: usize = all.iter().map(|pairs| of(pairs)).sum();
-            count.to_string()
-        };
-        let [count, found] = [sum(|pairs| pairs.pairs), sum(|pairs| pairs.found)];
-        let [no_change, inconclusive] = [sum(|p| p.no_change), sum(|p| p.inconclusive)];
-        [name, size, change, count, found, sum(|p| p.wrong), no_change, inconclusive]
+fn verdicts(pairs: &[Pairs]) -> Vec<Value> {
+    let row = |name: String, all: &[&Pairs]| {
+        let sum = |of: fn(&Pairs) -> usize| all.iter().map(|pairs| of(pairs)).sum::<usize>();
+        json!({
+            "name": name, "size": null, "change": null,
+            "pairs": sum(|pairs| pairs.pairs),
+            "found": sum(|pairs| pairs.found),
+            "wrong": sum(|pairs| pairs.wrong),
+            "no_change": sum(|pairs| pairs.no_change),
+            "inconclusive": sum(|pairs| pairs.inconclusive),
+        })
     };
     let total = |name: &str, which: fn(&Pairs) -> bool| {
-        let all: Vec<&Pairs> = outcome.pairs.iter().filter(|pairs| which(pairs)).collect();
-        let name = name.to_owned();
-        (!all.is_empty()).then(|| row(name, NONE.to_owned(), NONE.to_owned(), &all))
+        let all: Vec<&Pairs> = pairs.iter().filter(|pairs| which(pairs)).collect();
+        (!all.is_empty()).then(|| row(name.to_owned(), &all))
     };
     let totals = [
         total("unchanged, all", Pairs::unchanged),
         total("10 % and more, all", Pairs::to_be_found),
     ];
-    let each = outcome.pairs.iter().map(|pairs| {
+    let each = pairs.iter().map(|pairs| {
         let (name, change) = match pairs.unchanged() {
-            true => (pairs.server.clone(), NONE.to_owned()),
-            false => (
-                format!("{} after {}", pairs.server, pairs.with),
-                format!("{:+.0}", pairs.change_percent),
-            ),
+            true => (pairs.server.clone(), None),
+            false => (format!("{} after {}", pairs.server, pairs.with), Some(pairs.change_percent)),
         };
-        row(name, size(pairs.body_bytes), change, &[pairs])
+        with(&row(name, &[pairs]), json!({"size": size(pairs.body_bytes), "change": change}))
     });
     each.chain(totals.into_iter().flatten()).collect()
 }
 
 /// A prediction with its remark.
-fn prediction(judged: &Judged) -> [String; 10] {
+fn prediction(judged: &Judged) -> Value {
     let ends = match (judged.low, judged.high) {
         (None, None) => NONE.to_owned(),
         ends => range(ends, thousands),
     };
-    let inside = match judged.inside {
-        Some(true) => "yes",
-        Some(false) => "NO",
-        None => NONE,
-    };
+    let held = judged.inside.map(|inside| if inside { "yes" } else { "NO" });
     let remark = match (&judged.why, judged.doubts.is_empty()) {
         (_, false) => format!("does not count: {}", judged.doubts.join("; ")),
         (Some(why), true) => why.clone(),
         (None, true) if !judged.trusted => "marked unreliable".to_owned(),
         (None, true) => String::new(),
     };
-    [
-        judged.server.clone(),
-        size(judged.body_bytes),
-        number(judged.connections),
-        judged.reach.to_string(),
-        or_none(judged.predicted),
-        ends,
-        thousands(judged.measured),
-        inside.to_owned(),
-        judged.error(judged.predicted).map_or(NONE.to_owned(), |error| format!("{error:+.0}")),
-        remark,
-    ]
+    let (size, error) = (size(judged.body_bytes), judged.error(judged.predicted));
+    with(
+        judged,
+        json!({"size": size, "ends": ends, "held": held, "error": error, "remark": remark}),
+    )
 }
 
 /// A size as in a header of a table.

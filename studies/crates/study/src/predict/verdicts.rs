@@ -21,52 +21,41 @@ use super::servers::variant_of;
 const FOUND_FROM: f64 = 0.1;
 
 /// The verdicts on all pairs of one server, or of a server and a variant of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Pairs {
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Pairs {
     /// The server, or the variant.
-    pub server: String,
+    pub(super) server: String,
     /// The server that it is compared with: itself, or that of which it is a variant.
-    pub with: String,
+    pub(super) with: String,
     /// Size of the body of a response, bytes.
-    pub body_bytes: u64,
+    pub(super) body_bytes: u64,
     /// By how much a request costs more at saturation, percent; 0 for the same server.
-    pub change_percent: f64,
+    pub(super) change_percent: f64,
     /// Pairs of trials.
-    pub pairs: usize,
+    pub(super) pairs: usize,
     /// Pairs with a verdict in the direction of the change.
-    pub found: usize,
+    pub(super) found: usize,
     /// Pairs with a verdict in the other direction; for the same server, in any.
-    pub wrong: usize,
+    pub(super) wrong: usize,
     /// Pairs that were said not to differ.
-    pub no_change: usize,
+    pub(super) no_change: usize,
     /// Pairs without a verdict, and those that could not be compared.
-    pub inconclusive: usize,
+    pub(super) inconclusive: usize,
 }
 
 impl Pairs {
     fn new(server: &str, with: &str, body_bytes: u64, change_percent: f64) -> Pairs {
-        Pairs {
-            server: server.to_owned(),
-            with: with.to_owned(),
-            body_bytes,
-            change_percent,
-            pairs: 0,
-            found: 0,
-            wrong: 0,
-            no_change: 0,
-            inconclusive: 0,
-        }
+        let (server, with) = (server.to_owned(), with.to_owned());
+        Pairs { server, with, body_bytes, change_percent, ..Pairs::default() }
     }
 
     /// Whether both trials are of the same server.
-    #[must_use]
-    pub fn unchanged(&self) -> bool {
+    pub(super) fn unchanged(&self) -> bool {
         self.server == self.with
     }
 
     /// Whether the change is so large that it has to be found.
-    #[must_use]
-    pub fn to_be_found(&self) -> bool {
+    pub(super) fn to_be_found(&self) -> bool {
         !self.unchanged() && self.change_percent.abs() >= 100.0 * FOUND_FROM
     }
 
@@ -137,7 +126,7 @@ fn cost(cases: &[&Case]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Saturation;
+    use super::super::collect::{Ramp, Saturation};
     use super::*;
 
     fn of(server: &str, change_percent: f64) -> Pairs {
@@ -167,7 +156,7 @@ mod tests {
     #[test]
     fn all_pairs_of_a_server_count_even_without_their_trials() {
         let saturation = [Saturation { rate: 1_000.0, cpus: 1.0, established: 1 }; 2];
-        let ramps = vec![super::super::Ramp::default(); 3];
+        let ramps = vec![Ramp::default(); 3];
         let case = |server: &str, connections| Case {
             server: server.into(),
             connections,

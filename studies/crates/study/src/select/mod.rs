@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `sweep` | throughput and CPU time a request, by backend and number of cold connections |
 //! | `predict` | record on `poll`, predict `epoll`, record that, grade |
-//! | `show` | what the page shows in addition to the outcome |
+//! | `show` | what the page shows in addition to the points |
 //!
 //! What never happens: a backend that does not work here is left out silently; two backends are
 //! compared by measurements of different rounds.
@@ -24,15 +24,11 @@ use clap::Args;
 use command::flags::number_within;
 use harness::{Cpus, Error, Source, cold_max};
 use readiness::{Choice, Kind, Poller};
-use serde::Serialize;
-
-pub use predict::Prediction;
-pub(crate) use show::for_page;
-pub use sweep::Sweep;
+use serde_json::{Value, json};
 
 use crate::conditions::{Conditions, working_directory};
-use crate::flags::{Given, Repeat, ascending};
-use crate::found::Steps;
+use crate::flags::{Given, Repeat, ascending, count};
+use crate::found::{Found, Steps};
 
 /// The lowest rate of the light load, in requests a second.
 const RATE_MIN: f64 = 0.001;
@@ -44,8 +40,7 @@ const COLD_QUICK: [u32; 2] = [0, 1000];
 #[derive(Clone, Debug, Args)]
 pub struct Plan {
     /// Numbers of cold connections [default: 0,500,1000,2000,5000,10000]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count(..=100_000))]
     cold: Vec<u32>,
     #[command(flatten)]
     repeat: Repeat,
@@ -63,53 +58,16 @@ pub struct Plan {
     pub(crate) given: Given,
 }
 
-/// A backend that was left out, and why.
-#[derive(Clone, Debug, Serialize)]
-pub struct Missing {
-    /// Its name.
-    pub backend: String,
-    /// Why it is not supported here.
-    pub why: String,
-}
-
-/// The limit of the number of cold connections here.
-#[derive(Clone, Debug, Serialize)]
-pub struct Bound {
-    /// Descriptors that a process may have.
-    pub descriptors: u64,
-    /// Cold connections that this allows.
-    pub cold: u32,
-    /// Requested numbers beyond it.
-    pub left_out: Vec<u32>,
-}
-
-/// The results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Where it was measured.
-    #[serde(flatten)]
-    pub conditions: Conditions,
-    /// The limit of the number of connections.
-    pub bound: Bound,
-    /// Backends that do not work here.
-    pub missing: Vec<Missing>,
-    /// The synthetic experiment.
-    pub sweep: Sweep,
-    /// The prediction from one backend to another.
-    pub prediction: Option<Prediction>,
-}
-
 /// Measures.
 ///
 /// # Errors
 /// A server does not start or does not answer; the directory cannot be used; interrupted.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     let home = working_directory(plan.given.out.as_ref(), "select")?;
     let conditions = Conditions::at_start(home.path(), plan.given.seed);
     let (cold, descriptors) = cold_max()?;
     let wanted = ascending(&plan.cold, if plan.quick { &COLD_QUICK } else { &COLD });
-    let (within, left_out) = wanted.into_iter().partition(|number| *number <= cold);
-    let bound = Bound { descriptors, cold, left_out };
+    let (within, left_out): (_, Vec<u32>) = wanted.into_iter().partition(|n| *n <= cold);
     let (kinds, missing) = backends();
     let (cpus, _pinned) = Cpus::take()?;
     let source = Source::start(steps.plimsoll, cpus)?;
@@ -119,7 +77,14 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
         false => Some(predict::predict(&setup, cold, steps)?),
         true => None,
     };
-    Ok(Outcome { conditions: conditions.at_end(), bound, missing, sweep, prediction })
+    let more = show::for_page(&sweep, &left_out, prediction.as_ref());
+    let outcome = conditions.outcome(json!({
+        "bound": {"descriptors": descriptors, "cold": cold, "left_out": left_out},
+        "missing": missing,
+        "sweep": sweep.outcome(),
+        "prediction": prediction,
+    }));
+    Ok(Found::of("select", page!(select), &outcome, more))
 }
 
 /// What both parts of the study use.
@@ -131,13 +96,13 @@ struct Setup<'p> {
 }
 
 /// The backends that work here, and the reasons why others do not.
-fn backends() -> (Vec<Kind>, Vec<Missing>) {
+fn backends() -> (Vec<Kind>, Vec<Value>) {
     let mut missing = Vec::new();
     let mut kinds = Kind::ALL_REAL.to_vec();
     kinds.retain(|kind| match Poller::open(Choice::Named(*kind)) {
         Ok(_) => true,
         Err(why) => {
-            missing.push(Missing { backend: kind.to_string(), why: why.to_string() });
+            missing.push(json!({"backend": kind.to_string(), "why": why.to_string()}));
             false
         }
     });

@@ -46,7 +46,7 @@ const WAIT_VISIT: Duration = Duration::from_millis(3);
 /// The result of the prediction.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Prediction {
+pub(super) enum Prediction {
     /// There is a prediction, and it was graded.
     Graded(Box<Graded>),
     /// There is none, and why.
@@ -55,27 +55,27 @@ pub enum Prediction {
 
 /// A prediction and the result.
 #[derive(Clone, Debug, Serialize)]
-pub struct Graded {
+pub(super) struct Graded {
     /// Cold connections throughout.
-    pub cold: u32,
+    pub(super) cold: u32,
     /// CPU time of one wait of `poll` alone with that many descriptors, microseconds.
-    pub poll_wait_us: f64,
+    pub(super) poll_wait_us: f64,
     /// The same of `epoll`: it replaces the group.
-    pub epoll_wait_us: f64,
+    pub(super) epoll_wait_us: f64,
     /// The prediction, as `plimsoll what-if` makes it.
-    pub predicted: WhatIf,
+    pub(super) predicted: WhatIf,
     /// The actual capacity, requests/s.
-    pub came: Option<f64>,
+    pub(super) came: Option<f64>,
     /// Whether it was measured. Otherwise it follows from the second trial's own line.
-    pub measured: bool,
+    pub(super) measured: bool,
     /// Whether the prediction held.
-    pub grade: Grade,
+    pub(super) grade: Grade,
     /// CPU time of one more request in the group, microseconds: on `poll` and on `epoll`.
-    pub group_us: (f64, f64),
+    pub(super) group_us: (f64, f64),
     /// CPU time of one more request in all, microseconds: on `poll` and on `epoll`.
-    pub us: (f64, f64),
+    pub(super) us: (f64, f64),
     /// The comparison of the two trials by `plimsoll compare`.
-    pub comparison: Comparison,
+    pub(super) comparison: Comparison,
 }
 
 /// Records, predicts, records and grades.

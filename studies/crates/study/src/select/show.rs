@@ -2,43 +2,37 @@
 //! prediction.
 
 use harness::rounds::{Figure, digits};
+use readiness::Kind;
 use report::Grade;
 use report::format::thousands;
 use serde_json::{Value, json};
 
-use super::predict::Graded;
-use super::{Outcome, Prediction};
+use super::predict::{Graded, Prediction};
+use super::sweep::Sweep;
 use crate::published::{Facts, SQUID};
 use crate::show::{NONE, number, or_none, range, with_interval};
 
 /// The number of cold connections of the published figures.
 const COLD_1998: u32 = 2000;
-/// The backends that correspond to the two implementations of 1998.
-const OLD_1998: &str = "select";
-const NEW_1998: &str = "scalable_select";
 
 /// Results for the page.
-pub(crate) fn for_page(outcome: &Outcome) -> Value {
+pub(super) fn for_page(sweep: &Sweep, left_out: &[u32], found: Option<&Prediction>) -> Value {
     let facts = Facts::read();
-    let left_out = match outcome.bound.left_out.as_slice() {
+    let left_out = match left_out {
         [] => String::new(),
         out => format!("; left out: {out:?}; raise ulimit -n for them"),
     };
-    let graded = match &outcome.prediction {
-        Some(Prediction::Graded(graded)) => Some(graded),
-        _ => None,
-    };
-    let what_if = match &outcome.prediction {
-        Some(Prediction::Graded(graded)) => Some(graded_text(graded)),
-        Some(Prediction::Inconclusive(why)) => Some(format!("no prediction: {why}")),
-        None => None,
+    let (graded, what_if) = match found {
+        Some(Prediction::Graded(graded)) => (Some(graded), Some(graded_text(graded))),
+        Some(Prediction::Inconclusive(why)) => (None, Some(format!("no prediction: {why}"))),
+        None => (None, None),
     };
     json!({
         "hot": harness::HOT,
         "left_out": left_out,
-        "cost": headline(outcome),
+        "cost": headline(sweep),
         "what_if": what_if,
-        "published": published(outcome, &facts),
+        "published": published(sweep, &facts),
         "gain_1998": facts.synthetic.best_throughput_gain_percent,
         "predicted": graded.map(|graded| predicted(graded)),
         "predicted_cold": graded.map(|graded| graded.cold),
@@ -48,40 +42,45 @@ pub(crate) fn for_page(outcome: &Outcome) -> Value {
 }
 
 /// The effect of the most cold connections on each backend.
-fn headline(outcome: &Outcome) -> Option<String> {
-    let points = || outcome.sweep.points.iter();
-    let most = points().map(|point| point.cold).max()?;
-    let each: Vec<String> = points()
-        .filter(|point| point.cold == most)
-        .map(|point| format!("{} {}", point.backend, digits(point.light_ratio.value)))
-        .collect();
+fn headline(sweep: &Sweep) -> Option<String> {
+    let most = *sweep.cold.last()?;
+    let each = sweep
+        .kinds
+        .iter()
+        .enumerate()
+        .map(|(at, kind)| format!("{kind} {}", digits(sweep.light_ratio((at, most)).value)));
     Some(format!(
         "with {} cold connections a request of the light load costs, relative to epoll without \
          any: {}",
         number(most),
-        each.join(", ")
+        each.collect::<Vec<_>>().join(", ")
     ))
 }
 
 /// The published results for 2,000 cold connections, next to ours.
-fn published(outcome: &Outcome, facts: &Facts) -> Vec<[String; 5]> {
+fn published(sweep: &Sweep, facts: &Facts) -> Vec<[String; 5]> {
     let synthetic = &facts.synthetic;
     let change = |kept: &Figure| with_interval(kept, |k| format!("{:+.0} %", 100.0 * (k - 1.0)));
     let rows = [
-        ("old select()", Some(synthetic.original_percent), OLD_1998),
-        ("new select() and ufalloc()", Some(synthetic.new_select_and_ufalloc_percent), NEW_1998),
-        (NONE, None, "poll"),
-        (NONE, None, "epoll"),
-        (NONE, None, "io_uring"),
+        ("old select()", Some(synthetic.original_percent), Kind::Select),
+        (
+            "new select() and ufalloc()",
+            Some(synthetic.new_select_and_ufalloc_percent),
+            Kind::ScalableSelect,
+        ),
+        (NONE, None, Kind::Poll),
+        (NONE, None, Kind::Epoll),
+        (NONE, None, Kind::IoUring),
     ];
-    let rows = rows.into_iter().filter_map(|(name, percent, backend)| {
-        let point = outcome.sweep.of(backend).find(|point| point.cold == COLD_1998)?;
+    let rows = rows.into_iter().filter(|_| sweep.cold.contains(&COLD_1998));
+    let rows = rows.filter_map(|(name, percent, backend)| {
+        let cell = (sweep.kinds.iter().position(|kind| *kind == backend)?, COLD_1998);
         Some([
             name.to_owned(),
             percent.map_or(NONE.to_owned(), |percent| format!("{percent:+.0} %")),
-            backend.to_owned(),
-            change(&point.kept),
-            change(&point.kept_by_cpu),
+            backend.to_string(),
+            change(&sweep.kept(cell)),
+            change(&sweep.kept_by_cpu(cell)),
         ])
     });
     rows.collect()

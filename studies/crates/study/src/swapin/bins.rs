@@ -15,21 +15,20 @@ const SIZE_BYTES_MIN: u64 = 512;
 
 /// One bin of the plot: sizes from `low_kib` up to, but not including, `high_kib`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Bin {
+pub(super) struct Bin {
     /// Lower end, in KiB.
-    pub low_kib: u64,
+    pub(super) low_kib: u64,
     /// Upper end, in KiB.
-    pub high_kib: u64,
+    pub(super) high_kib: u64,
     /// Number of samples.
-    pub n: usize,
+    pub(super) n: usize,
     /// Median delay of the first block, in microseconds.
-    pub first_us: f64,
+    pub(super) first_us: f64,
     /// Median delay of the whole object, in microseconds.
-    pub total_us: f64,
+    pub(super) total_us: f64,
 }
 
 /// The bin of a size: 1 KiB wide below 16 KiB, 2 KiB above.
-#[must_use]
 pub(super) fn bin_of(size_bytes: u64) -> (u64, u64) {
     let kib = size_bytes / KIB;
     if kib < FINE_KIB_MAX {
@@ -65,7 +64,6 @@ pub(super) fn sizes(objects: usize, size_kib_max: u64, rng: &mut Rng) -> Vec<u64
 }
 
 /// Medians by bin of samples (size in bytes, first, total). Empty bins are left out.
-#[must_use]
 pub(super) fn binned(samples: &[(u64, f64, f64)]) -> Vec<Bin> {
     let mut of_bin: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     for (size, first, total) in samples {

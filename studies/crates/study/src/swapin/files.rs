@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use runtime::fs::File;
+use serde::Serialize;
 
 use super::sample::{Sample, Took};
 
 /// What reads the objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Reader {
     /// Our store.
     Store,
@@ -36,12 +38,13 @@ impl Reader {
     pub(super) const ALL: [Reader; 4] =
         [Reader::Store, Reader::Exact, Reader::Again, Reader::Scheduled];
 
-    pub(super) fn name(self) -> &'static str {
+    /// In a few words.
+    pub(super) fn named(self) -> &'static str {
         match self {
-            Reader::Store => "store",
-            Reader::Exact => "exact",
-            Reader::Again => "again",
-            Reader::Scheduled => "scheduled",
+            Reader::Store => "our store",
+            Reader::Exact => "files, fixed",
+            Reader::Again => "files, extra read",
+            Reader::Scheduled => "files, as in 1997",
         }
     }
 

@@ -37,24 +37,24 @@ impl Sample {
 
 /// Reads, counted exactly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Reads {
+pub(super) struct Reads {
     /// Objects read in all rounds.
-    pub objects: u64,
+    objects: u64,
     /// Their blocks, which have to be read.
-    pub blocks: u64,
+    blocks: u64,
     /// Reads that were made.
-    pub reads: u64,
+    reads: u64,
     /// Reads at the end of a file, which gave nothing.
-    pub zero: u64,
+    zero: u64,
     /// Reads that gave a part of the requested bytes, because the page cache had no more; another
     /// read gave the rest.
-    pub short: u64,
+    short: u64,
     /// Reads that would have blocked the core and were made by the pool.
-    pub would_block: u64,
+    would_block: u64,
     /// Objects with exactly one read for each block, not counting short ones.
-    pub exact: u64,
+    exact: u64,
     /// Objects with one more read, which gave nothing.
-    pub one_more: u64,
+    one_more: u64,
 }
 
 /// The samples of one reader in one direction with the cache in one state: a row for each object, a

@@ -1,61 +1,51 @@
 //! What the page shows in addition to the plots: their tables, and the figures.
 
+use harness::Environment;
 use report::sheet::{Curve, Panel, Stroke, Ticks, Tone, svg_curves};
 use serde_json::{Value, json};
 
+use super::files::Reader;
 use super::measure::Set;
-use super::patterns::{Pattern, Verdict, in_us};
-use super::squid::PAGE_BYTES;
-use super::{Bin, Outcome, Peer, Plot};
-use crate::found::row_with;
+use super::patterns::{Pattern, Verdict};
+use super::{Bin, Plot, Results};
+use crate::found::with;
 use crate::show::{NONE, curve, panel};
 
 /// The bins of the table of medians, by their lower ends in KiB.
 const SHOWN_KIB: [u64; 11] = [0, 3, 7, 8, 15, 16, 30, 34, 62, 66, 126];
 
 /// Results for the page.
-pub(crate) fn for_page(outcome: &Outcome) -> Value {
+pub(super) fn for_page(results: &Results) -> Value {
     let rounds: Vec<String> = [Set::OURS, Set::OF_1997]
         .iter()
-        .filter_map(|set| outcome.plot("exact", "in", "warm", set.block_bytes))
+        .filter_map(|set| results.plot(Reader::Exact, "in", "warm", set.block_bytes))
         .map(|plot| format!("{} of {}", plot.rounds, kib(plot.block_bytes)))
         .collect();
-    let plots = outcome.plots.iter().map(|plot| {
+    let plots = results.plots.iter().map(|plot| {
         let verdicts: Vec<String> = plot.patterns.iter().map(verdict).collect();
-        let named = named(outcome, plot.who);
-        let block = kib(plot.block_bytes);
-        let more =
-            [("named", named.into()), ("block", block.into()), ("verdicts", verdicts.into())];
-        row_with(plot, more)
+        let (named, block) = (plot.who.named(), kib(plot.block_bytes));
+        with(plot, json!({"named": named, "block": block, "verdicts": verdicts}))
     });
     let plots: Vec<Value> = plots.collect();
-    let costs = outcome.costs.iter().map(|cost| {
-        let more = [
-            ("named", named(outcome, cost.who).into()),
-            ("block", kib(cost.block_bytes).into()),
-            ("each", in_us(&cost.us).into()),
-            ("held", cost.loss.verdict.label().into()),
-        ];
-        row_with(cost, more)
+    let costs = results.costs.iter().map(|cost| {
+        let loss = &cost["loss"];
+        let [value, low, high] =
+            [&loss["value"], &loss["interval"][0], &loss["interval"][1]].map(|end| match end {
+                Value::Null => NONE.to_owned(),
+                end => format!("{:.1}", end.as_f64().unwrap_or(f64::NAN)),
+            });
+        let text = format!("the loss is {value} % ({low} to {high})");
+        let block = kib(cost["block_bytes"].as_u64().unwrap_or(0));
+        with(cost, json!({"block": block, "text": text}))
     });
     let costs: Vec<Value> = costs.collect();
     let mistakes =
         costs.iter().filter(|cost| cost["cache"] == "warm" && cost["who"] == "scheduled");
-    let squid = match &outcome.squid {
-        Peer::Seen(version) => format!(
-            "{version}, cache_dir ufs (its own blocking reads), no memory cache, pages of {}: \
-             under strace, which slows each call; the counts are exact",
-            kib(PAGE_BYTES)
-        ),
-        Peer::LeftOut => "left out".to_owned(),
-        Peer::NotSupported(why) => format!("not supported here: {why}"),
-    };
-    let (medians, names) = medians(outcome);
-    let ours = outcome.plot("store", "in", "warm", Set::OURS.block_bytes);
+    let (medians, names) = medians(results);
+    let ours = results.plot(Reader::Store, "in", "warm", Set::OURS.block_bytes);
     json!({
         "rounds": rounds.join(", "),
-        "was_cold": outcome.cold.iter().map(was_cold).collect::<Vec<_>>(),
-        "squid": squid,
+        "was_cold": results.cold.iter().map(was_cold).collect::<Vec<_>>(),
         "store": ours.map(|plot| &plot.reads),
         "read": plots.iter().filter(|plot| plot["reads"].is_object()).collect::<Vec<_>>(),
         "mistakes": mistakes.collect::<Vec<_>>(),
@@ -67,48 +57,35 @@ pub(crate) fn for_page(outcome: &Outcome) -> Value {
 }
 
 /// Whether the page cache was cold, in words.
-fn was_cold(cold: &super::Cold) -> String {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let (asked, block) = (mib(cold.asked_bytes), kib(cold.block_bytes));
-    match (cold.fetched_bytes.map(mib), cold.cold) {
-        (Some(fetched), true) => format!(
+fn was_cold(cold: &Value) -> String {
+    let mib = |bytes: &Value| bytes.as_f64().map(|bytes| bytes / f64::from(1 << 20));
+    let block = kib(cold["block_bytes"].as_u64().unwrap_or(0));
+    let asked = mib(&cold["asked_bytes"]).unwrap_or(0.0);
+    match mib(&cold["fetched_bytes"]) {
+        Some(fetched) if cold["cold"] == true => format!(
             "{block}: {asked:.0} MiB read, {fetched:.0} MiB fetched from the device: it was cold; \
              names and inodes stayed in memory"
         ),
-        (Some(fetched), false) => format!(
+        Some(fetched) => format!(
             "{block}: {asked:.0} MiB read, only {fetched:.0} MiB fetched from a device: not \
              supported here, left out"
         ),
-        (None, _) => "the kernel does not report what it fetched: left out".to_owned(),
+        None => "the kernel does not report what it fetched: left out".to_owned(),
     }
 }
 
 /// The figure, warm or cold. `None` if nothing was measured in that state.
-#[must_use]
-pub(crate) fn figure(outcome: &Outcome, cache: &str) -> Option<String> {
-    let panels = panels(outcome, cache);
+pub(super) fn figure(results: &Results, ground: &Environment, cache: &str) -> Option<String> {
+    let panels = panels(results, cache);
     let drawn = panels.iter().any(|panel| !panel.curves.is_empty());
-    let ground = &outcome.ground;
     let title = format!(
         "Median delay by object size, page cache {cache}: {} on {}, Linux {}",
         ground.file_system, ground.device, ground.kernel
     );
     let description = "Median delays of the first block and of the whole object, swap-in and \
-                       swap-out, by object size, for our store, for readers of files with the \
-                       mistake of 1997 and without, and for Squid.";
+                       swap-out, by object size, for our store, and for readers of files with the \
+                       mistake of 1997 and without.";
     drawn.then(|| svg_curves(&title, description, &panels))
-}
-
-/// The name of a reader in a few words.
-fn named(outcome: &Outcome, who: &str) -> String {
-    match (who, &outcome.squid) {
-        ("store", _) => "our store".into(),
-        ("exact", _) => "files, fixed".into(),
-        ("again", _) => "files, extra read".into(),
-        ("scheduled", _) => "files, as in 1997".into(),
-        (_, Peer::Seen(version)) => version.clone(),
-        _ => who.into(),
-    }
 }
 
 fn kib(bytes: u64) -> String {
@@ -126,23 +103,20 @@ fn verdict(pattern: &Pattern) -> String {
 }
 
 /// The medians of some bins, and the names of the plots.
-fn medians(outcome: &Outcome) -> (Vec<Value>, Vec<String>) {
+fn medians(results: &Results) -> (Vec<Value>, Vec<String>) {
     let (ours, of_1997) = (Set::OURS.block_bytes, Set::OF_1997.block_bytes);
     let shown = [
-        ("store", "in", ours),
-        ("store", "out", ours),
-        ("exact", "in", of_1997),
-        ("scheduled", "in", of_1997),
-        ("squid", "in", PAGE_BYTES),
+        (Reader::Store, "in", ours),
+        (Reader::Store, "out", ours),
+        (Reader::Exact, "in", of_1997),
+        (Reader::Scheduled, "in", of_1997),
     ];
     let plots: Vec<&Plot> = shown
         .iter()
-        .filter_map(|(who, direction, block)| outcome.plot(who, direction, "warm", *block))
+        .filter_map(|(who, direction, block)| results.plot(*who, direction, "warm", *block))
         .collect();
-    let names: Vec<String> = plots
-        .iter()
-        .map(|plot| format!("{}, {}", named(outcome, plot.who), plot.direction))
-        .collect();
+    let name = |plot: &&Plot| format!("{}, {}", plot.who.named(), plot.direction);
+    let names: Vec<String> = plots.iter().map(name).collect();
     let rows = SHOWN_KIB.iter().filter_map(|low| {
         let bin = |plot: &&Plot| plot.bins.iter().find(|bin| bin.low_kib == *low).cloned();
         let bins: Vec<Option<Bin>> = plots.iter().map(bin).collect();
@@ -159,45 +133,41 @@ fn medians(outcome: &Outcome) -> (Vec<Value>, Vec<String>) {
     (rows.collect(), names)
 }
 
-/// Swap-ins and, from a warm page cache, swap-outs: of our store, of files, and of Squid.
-fn panels(outcome: &Outcome, cache: &str) -> Vec<Panel> {
-    let mut panels = Vec::new();
-    let mut put = |title: &str, readers: [&[&str]; 2], block_bytes: u64| {
-        for ((direction, name), readers) in
-            [("in", "swap-in"), ("out", "swap-out")].iter().zip(readers)
-        {
-            if *direction == "in" || cache == "warm" {
-                let title = format!("{title}: {name}");
-                panels.push(size_panel(outcome, &title, (readers, direction), cache, block_bytes));
-            }
-        }
-    };
-    put("Our store as it is", [&["store"], &["store"]], Set::OURS.block_bytes);
-    for set in [Set::OURS, Set::OF_1997] {
+/// Swap-ins and, from a warm page cache, swap-outs: of our store, and of files.
+fn panels(results: &Results, cache: &str) -> Vec<Panel> {
+    let of_files = |set: Set| {
         let title = format!("A file for each object, blocks of {}", kib(set.block_bytes));
-        put(&title, [&["scheduled", "exact"], &["exact"]], set.block_bytes);
-    }
-    if let (Peer::Seen(version), "warm") = (&outcome.squid, cache) {
-        let title = format!("{version}, ufs, under strace");
-        put(&title, [&["squid"], &["squid"]], PAGE_BYTES);
+        (title, &[Reader::Scheduled, Reader::Exact][..], Reader::Exact, set)
+    };
+    let ours = ("Our store as it is".to_owned(), &[Reader::Store][..], Reader::Store, Set::OURS);
+    let mut panels = Vec::new();
+    for (title, read, written, set) in [ours, of_files(Set::OURS), of_files(Set::OF_1997)] {
+        let mut put = |name: &str, readers: &[Reader], direction: &str| {
+            let title = format!("{title}: {name}");
+            panels.push(size_panel(results, &title, (readers, direction), cache, set.block_bytes));
+        };
+        put("swap-in", read, "in");
+        if cache == "warm" {
+            put("swap-out", &[written], "out");
+        }
     }
     panels
 }
 
 fn size_panel(
-    outcome: &Outcome,
+    results: &Results,
     title: &str,
-    (readers, direction): (&[&str], &str),
+    (readers, direction): (&[Reader], &str),
     cache: &str,
     block_bytes: u64,
 ) -> Panel {
     let tones = [(Tone::First, Tone::Second), (Tone::Third, Tone::Fourth)];
     let mut curves = Vec::new();
     for (who, (first, total)) in readers.iter().zip(tones) {
-        let Some(plot) = outcome.plot(who, direction, cache, block_bytes) else { continue };
+        let Some(plot) = results.plot(*who, direction, cache, block_bytes) else { continue };
         let of = match (readers.len(), *who) {
             (1, _) => "",
-            (_, "exact") => ", fixed",
+            (_, Reader::Exact) => ", fixed",
             _ => ", mistake of 1997",
         };
         // The total is drawn below the first delay. Both are the same for one block, and the first

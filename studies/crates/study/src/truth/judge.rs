@@ -13,41 +13,41 @@ use super::{REMOVED, Run};
 
 /// A figure with its interval.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Side {
+pub(super) struct Side {
     /// The estimate.
-    pub value: f64,
+    pub(super) value: f64,
     /// Lower end.
-    pub low: f64,
+    pub(super) low: f64,
     /// Upper end.
-    pub high: f64,
+    pub(super) high: f64,
 }
 
 /// One figure of one run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub(super) struct Judged {
     /// Its name.
-    pub what: &'static str,
+    pub(super) what: &'static str,
     /// The estimate; none if the report gave no such figure.
-    pub found: Option<Side>,
+    pub(super) found: Option<Side>,
     /// The true value, in the same unit.
-    pub truth: f64,
+    pub(super) truth: f64,
     /// Whether the interval contains the truth.
-    pub held: bool,
+    pub(super) held: bool,
 }
 
 /// One figure over all runs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Its name.
-    pub what: &'static str,
+    pub(super) what: &'static str,
     /// Runs.
-    pub runs: usize,
+    pub(super) runs: usize,
     /// Runs in which it held.
-    pub held: usize,
+    pub(super) held: usize,
     /// Mean error of the estimates, percent of the truth.
-    pub error_percent: f64,
+    pub(super) error_percent: f64,
     /// Median half width of the intervals, percent of the truth.
-    pub width_percent: f64,
+    pub(super) width_percent: f64,
 }
 
 /// The figures of one trial, before the truth is known.

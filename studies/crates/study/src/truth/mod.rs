@@ -29,15 +29,16 @@ use load::{Plan as Load, Population, Schedule};
 use record::{ProfileSpec, Spec};
 use report::{Groups, Options};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::conditions::working_directory;
-use crate::flags::Given;
-use crate::found::Steps;
+use crate::flags::{Given, count};
+use crate::found::{Found, Steps};
 use crate::servers::load_on;
 
-pub use judge::{Judged, Side, Tally};
 pub use server::{Control, Spent, Truth};
+
+use judge::Judged;
 
 /// The part of the runs that may miss: 2 of 20.
 const MISSED_SHARE_MAX: f64 = 0.1;
@@ -59,8 +60,7 @@ const REMOVED: &str = "table";
 #[derive(Clone, Debug, Args)]
 pub struct Plan {
     /// Runs, each with its own costs; one takes slightly longer than two recordings
-    #[arg(long, value_name = "N", default_value_t = 20,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = count(1..=1000))]
     runs: u32,
     /// Length of a recording; a run has two
     #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
@@ -72,36 +72,16 @@ pub struct Plan {
     pub(crate) given: Given,
 }
 
-/// The results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Level of the intervals.
-    pub level: f64,
-    /// Length of each recording, seconds.
-    pub recorded_s: f64,
-    /// Intervals of each.
-    pub intervals: usize,
-    /// Each quantity over the runs.
-    pub tallies: Vec<Tally>,
-    /// Predictions: how many held, missed, or were inconclusive, by `compare`.
-    pub graded: [usize; 3],
-    /// The runs.
-    pub runs: Vec<Run>,
-    /// Whether each quantity held in nine of ten runs.
-    pub held: bool,
-}
-
 /// One run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
-    /// Its seed.
-    pub seed: u64,
+struct Run {
+    seed: u64,
     /// The CPU time really spent, with the group and without.
-    pub spent: [Spent; 2],
+    spent: [Spent; 2],
     /// The estimates and the truth.
-    pub judged: Vec<Judged>,
+    judged: Vec<Judged>,
     /// The grade that `compare` gave the prediction.
-    pub grade: report::Grade,
+    grade: report::Grade,
 }
 
 /// Runs the study.
@@ -109,7 +89,7 @@ pub struct Run {
 /// # Errors
 /// The server misbehaves; the load, the recorder or the analysis fails; there is no profile;
 /// interrupted. The first error ends the study.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     let options = Options {
         groups: Groups::read(server::RULES, "the rules of this study")
             .expect("the rules of this study are valid"),
@@ -129,16 +109,28 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     let graded =
         [report::Grade::Held, report::Grade::Missed, report::Grade::Inconclusive].map(count);
     let allowed = (MISSED_SHARE_MAX * f64::from(plan.runs)).floor() as usize;
-    Ok(Outcome {
-        level: options.level,
-        recorded_s: plan.duration.as_secs_f64(),
-        intervals: (plan.duration.as_secs_f64() / plan.interval.as_secs_f64()).round() as usize,
-        held: tallies.iter().all(|tally| tally.runs - tally.held <= allowed)
-            && graded[1] <= allowed,
-        tallies,
-        graded,
-        runs,
-    })
+    let held = tallies.iter().all(|tally| tally.runs - tally.held <= allowed);
+    let held = held && graded[1] <= allowed;
+    let outcome = json!({
+        "level": options.level,
+        "recorded_s": plan.duration.as_secs_f64(),
+        "intervals": (plan.duration.as_secs_f64() / plan.interval.as_secs_f64()).round(),
+        "tallies": tallies,
+        // Predictions: how many held, missed, or were inconclusive, by `compare`.
+        "graded": graded,
+        "runs": runs,
+        "held": held,
+    });
+    let more = json!({
+        "count": runs.len(),
+        "percent": 100.0 * options.level,
+        "verdict": match held {
+            true => "each figure held in at least nine runs of ten",
+            false => "NOT every figure held in nine runs of ten",
+        },
+    });
+    let found = Found::of("truth", page!(truth), &outcome, more);
+    Ok(found.failed(!held, "the truth was outside of the intervals more often than allowed"))
 }
 
 /// One run of the study.
@@ -292,16 +284,4 @@ impl Running {
         record::record(&spec, done, &mut |_| {})?;
         Ok(())
     }
-}
-
-/// Results for the page.
-pub(crate) fn for_page(outcome: &Outcome) -> Value {
-    json!({
-        "count": outcome.runs.len(),
-        "percent": 100.0 * outcome.level,
-        "verdict": match outcome.held {
-            true => "each figure held in at least nine runs of ten",
-            false => "NOT every figure held in nine runs of ten",
-        },
-    })
 }

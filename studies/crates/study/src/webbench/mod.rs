@@ -16,34 +16,28 @@
 //! | --- | --- |
 //! | `tree` | the files, which are also the origin's objects |
 //! | `servers` | our server and the peers as processes |
-//! | `show` | what the page shows in addition to the outcome |
 //!
 //! What never happens: a response of another length counts; a server is compared with ours by
 //! measurements of different rounds; two servers are loaded at once.
 
 mod servers;
-mod show;
 mod tree;
 
 use std::time::Duration;
 
 use clap::Args;
 use command::flags::duration_within;
-use harness::rounds::Figure;
+use harness::rounds::{Figures, To};
 use harness::{Cpus, Error, Source};
-use load::{Phase, Schedule, family};
-use serde::Serialize;
-
-pub use servers::{From, Missing};
-pub(crate) use show::for_page;
-pub use tree::Tree;
+use load::Schedule;
+use serde_json::{Value, json};
 
 use crate::conditions::{Conditions, working_directory};
-use crate::flags::{Given, Repeat, VISIT, ascending};
-use crate::found::Steps;
-use crate::servers::Running;
-use crate::visits::{Visits, cells};
+use crate::experiment::{ServerVisits, Servers, Visit, cells, server_row};
+use crate::flags::{Given, Repeat, VISIT, ascending, count};
+use crate::found::{Found, Steps, with};
 use servers::{Id, OURS, Setup};
+use tree::Tree;
 
 /// The first part of a visit does not count, because connections are still being accepted.
 const SETTLE_S: f64 = 0.1;
@@ -56,12 +50,10 @@ pub struct Plan {
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
     /// Numbers of clients in a closed loop [default: 1,4,16,64,256]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count(1..=1024))]
     clients: Vec<u32>,
     /// Files of the tree
-    #[arg(long, value_name = "N", default_value_t = 1000,
-        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = count(1..=10_000))]
     files: u32,
     #[command(flatten)]
     repeat: Repeat,
@@ -76,75 +68,11 @@ pub struct Plan {
     pub(crate) given: Given,
 }
 
-/// The results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Where it was measured.
-    #[serde(flatten)]
-    pub conditions: Conditions,
-    /// The files.
-    pub tree: Tree,
-    /// The peers that are installed, with their versions.
-    pub versions: Vec<String>,
-    /// Servers that were not measured, and why.
-    pub missing: Vec<Missing>,
-    /// Rounds that were made.
-    pub rounds: usize,
-    /// Seconds of a visit.
-    pub visit_s: f64,
-    /// By workers, server and clients.
-    pub rows: Vec<Row>,
-}
-
-/// One server with a number of workers and a number of clients.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The server.
-    pub server: &'static str,
-    /// Where it takes the bodies from.
-    pub from: From,
-    /// Its workers: threads, or processes.
-    pub workers: u16,
-    /// Clients in a closed loop.
-    pub clients: u32,
-    /// Requests a second.
-    pub rate: Figure,
-    /// Megabytes (10^6 bytes) of bodies a second.
-    pub megabytes: Figure,
-    /// CPU time of all its processes a request, microseconds.
-    pub us: Figure,
-    /// The same relative to our server with as many workers and clients in the same round.
-    pub us_to_ours: Figure,
-    /// Requests a second relative to the fewest workers of this server in the same round.
-    pub scaling: Figure,
-    /// CPU time a request relative to the fewest workers of this server in the same round.
-    pub us_scaling: Figure,
-    /// Processors that it used.
-    pub busy: Figure,
-    /// Requests in all rounds.
-    pub requests: u64,
-    /// The requests that failed.
-    pub errors: u64,
-    /// Responses that the server marked as cache hits.
-    pub hits: u64,
-}
-
-/// One visit.
-#[derive(Clone, Copy, Debug)]
-struct Visit {
-    rate: f64,
-    megabytes: f64,
-    us: f64,
-    requests: u64,
-    errors: u64,
-    hits: u64,
-}
-
 /// Measures.
 ///
 /// # Errors
 /// Our own server does not start or does not answer; the directory cannot be used; interrupted.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     let Given { out, seed, .. } = &plan.given;
     let home = working_directory(out.as_ref(), "webbench")?;
     let conditions = Conditions::at_start(home.path(), *seed);
@@ -173,29 +101,38 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
         steps.say(&format!("starting servers with {workers} workers"));
         running.extend(servers::start(&setup, workers, &mut missing)?);
     }
-    missing.dedup_by(|one, other| (&one.server, &one.why) == (&other.server, &other.why));
-    let rounds = plan.repeat.rounds(plan.quick.then_some(2), *seed);
-    let visits = rounds.make(cells(running.len(), &clients), |round, (at, clients), _| {
-        let (Id { name, workers, .. }, server) = &running[at];
-        steps.say(&format!("round {}: {name}, {workers} workers, {clients} clients", round + 1));
-        let mut load = server.load(tree::PATH, Schedule::ClosedLoop, time);
+    missing.dedup();
+    let load = |at: usize, clients: u32, _| {
+        let mut load = running[at].1.load(tree::PATH, Schedule::ClosedLoop, time);
         load.connections = clients;
         load.population = tree::population(plan.files);
         // The sizes are drawn from the seed too, so that it has to be the tree's.
         load.seed = *seed;
         load.pin_cpu = others;
-        visit(server, &load, steps)
-    })?;
-    let (ids, visits) = (running.iter().map(|(id, _)| *id).collect::<Vec<_>>(), Visits(visits));
-    Ok(Outcome {
-        rows: rows(&ids, &clients, &visits),
-        conditions: conditions.at_end(),
-        tree,
-        versions: servers::versions(),
-        missing,
-        rounds: visits.rounds(),
-        visit_s: time.as_secs_f64(),
-    })
+        load
+    };
+    let name = |id: &Id| format!("{}, {} workers", id.name, id.workers);
+    let servers = Servers {
+        all: running.iter().map(|(id, server)| (name(id), server.pid())).collect(),
+        numbers: (&clients, "clients"),
+        load: &load,
+        spans: &[(SETTLE_S, time.as_secs_f64())],
+    };
+    let visits = servers.visit(&plan.repeat.rounds(plan.quick.then_some(2), *seed), steps)?;
+    let ids: Vec<Id> = running.iter().map(|(id, _)| *id).collect();
+    let rows = rows(&ids, &clients, &visits);
+    let versions = servers::versions();
+    let outcome = conditions.outcome(json!({
+        "rows": rows,
+        "tree": tree,
+        "versions": versions,
+        "missing": missing,
+        "rounds": visits.rounds(),
+        "visit_s": time.as_secs_f64(),
+    }));
+    let mut more = for_page(&ids, &clients, &rows);
+    more["peers"] = (!versions.is_empty()).then(|| versions.join(", ")).into();
+    Ok(Found::of("webbench", page!(webbench), &outcome, more))
 }
 
 /// 1, 2, 4 and so on below the number of CPUs, and that number.
@@ -205,127 +142,146 @@ fn up_to(cpus: usize) -> Vec<u16> {
     powers.take_while(|number| *number < all).chain([all]).collect()
 }
 
-/// The state at a tick of the load.
-#[derive(Clone, Copy)]
-struct Look {
-    at_s: f64,
-    cpu_ns: u64,
-    requests: u64,
-    bytes: u64,
-}
-
-fn visit(server: &Running, load: &load::Plan, steps: &Steps<'_>) -> Result<Visit, Error> {
-    let processes = server.family();
-    let mut looks: Option<(Look, Look)> = None;
-    let outcome = load::run(load, steps.stop, &mut |tick| {
-        let at_s = tick.elapsed.as_secs_f64();
-        if tick.phase != Phase::Running || at_s < SETTLE_S {
-            return;
-        }
-        let now = Look {
-            at_s,
-            cpu_ns: family::cpu_ns(&processes),
-            requests: tick.counts.completed,
-            bytes: tick.counts.body_bytes,
-        };
-        looks = Some((looks.map_or(now, |(first, _)| first), now));
-    })?;
-    steps.interrupted()?;
-    let (requests, hits) = (outcome.counts.completed, outcome.counts.hits);
-    Ok(Visit { requests, hits, errors: outcome.counts.errors.total(), ..Visit::between(looks) })
-}
-
-impl Visit {
-    /// NaN if no response arrived between the two looks.
-    fn between(looks: Option<(Look, Look)>) -> Visit {
-        let (rate, megabytes, us) = (f64::NAN, f64::NAN, f64::NAN);
-        let none = Visit { rate, megabytes, us, requests: 0, errors: 0, hits: 0 };
-        let Some((first, last)) = looks else { return none };
-        let (seconds, requests) = (last.at_s - first.at_s, last.requests - first.requests);
-        if seconds <= 0.0 || requests == 0 {
-            return none;
-        }
-        Visit {
-            rate: requests as f64 / seconds,
-            megabytes: (last.bytes - first.bytes) as f64 / 1e6 / seconds,
-            us: (last.cpu_ns - first.cpu_ns) as f64 / 1e3 / requests as f64,
-            ..none
-        }
-    }
-}
-
-fn rows(ids: &[Id], clients: &[u32], visits: &Visits<(usize, u32), Visit>) -> Vec<Row> {
+fn rows(ids: &[Id], clients: &[u32], visits: &ServerVisits) -> Vec<Value> {
     let index = |name: &str, workers: u16| {
         ids.iter().position(|other| (other.name, other.workers) == (name, workers))
     };
-    cells(ids.len(), clients)
-        .into_iter()
-        .map(|cell @ (at, clients)| {
-            let Id { name, from, workers } = ids[at];
-            let fewest = ids.iter().filter(|other| other.name == name).map(|other| other.workers);
-            let fewest = fewest.min().and_then(|workers| index(name, workers)).unwrap_or(at);
-            let base = (fewest, clients);
-            let ours = index(OURS, workers);
-            let to_ours = |ours| visits.ratio(cell, (ours, clients), |visit| visit.us);
-            Row {
-                server: name,
-                from,
-                workers,
-                clients,
-                rate: visits.figure(cell, |visit| visit.rate),
-                megabytes: visits.figure(cell, |visit| visit.megabytes),
-                us: visits.figure(cell, |visit| visit.us),
-                us_to_ours: ours.map_or_else(|| Figure::of([]), to_ours),
-                scaling: visits.ratio(cell, base, |visit| visit.rate),
-                us_scaling: visits.ratio(cell, base, |visit| visit.us),
-                busy: visits.figure(cell, |visit| visit.us * visit.rate / 1e6),
-                requests: visits.sum(cell, |visit| visit.requests),
-                errors: visits.sum(cell, |visit| visit.errors),
-                hits: visits.sum(cell, |visit| visit.hits),
-            }
+    let rate = |visit: &Visit| visit.spans[0].rate;
+    let us = |visit: &Visit| visit.spans[0].us;
+    let megabytes =
+        |visit: &Visit| visit.body_bytes as f64 / visit.requests as f64 * visit.spans[0].rate / 1e6;
+    let row = |cell @ (at, clients): (usize, u32)| {
+        let Id { name, from, workers } = ids[at];
+        let same = ids.iter().filter(|other| other.name == name);
+        let fewest = same.map(|other| other.workers).min().and_then(|workers| index(name, workers));
+        let base = fewest.map(|at| (at, clients));
+        let ours = index(OURS, workers).map(|ours| (ours, clients));
+        let figures: Figures<'_, _, Visit> = &[
+            ("rate", To::Itself, &rate),
+            ("megabytes", To::Itself, &megabytes),
+            ("us", To::Itself, &us),
+            ("us_to_ours", To::Cell(ours), &us),
+            ("scaling", To::Cell(base), &rate),
+            ("us_scaling", To::Cell(base), &us),
+            ("busy", To::Itself, &|visit| us(visit) * rate(visit) / 1e6),
+        ];
+        let names = json!({"server": name, "from": from, "workers": workers, "clients": clients});
+        server_row(visits, cell, names, figures)
+    };
+    cells(ids.len(), clients).into_iter().map(row).collect()
+}
+
+/// Results for the page: the rows by clients, and those for the fewest and the most clients.
+fn for_page(ids: &[Id], clients: &[u32], rows: &[Value]) -> Value {
+    let workers = |row: &Value| row["workers"].as_u64();
+    let fewest = rows.iter().filter_map(workers).min().unwrap_or(1);
+    let ends = [clients.first(), clients.last()].map(|clients| json!(clients));
+    let at_the_ends = |wanted: &dyn Fn(&Value) -> bool| -> Vec<&Value> {
+        rows.iter().filter(|row| ends.contains(&row["clients"]) && wanted(row)).collect()
+    };
+    let named = rows.iter().map(|row| {
+        let plural = if row["workers"] == 1 { "" } else { "s" };
+        with(row, json!({"workers_named": format!("{} worker{plural}", row["workers"])}))
+    });
+    let failed: Vec<String> = rows.iter().filter_map(failures).collect();
+    // The rows of a server follow one another: one for each number of clients.
+    let mut by_clients: Vec<Value> = (ids.iter().zip(rows.chunks(clients.len())))
+        .map(|(Id { name, from, workers }, cells)| {
+            json!({"server": name, "from": from, "workers": workers, "cells": cells})
         })
-        .collect()
+        .collect();
+    by_clients.sort_by_key(workers);
+    json!({
+        "rows": named.collect::<Vec<_>>(),
+        "clients": clients.iter().map(|clients| match clients {
+            1 => "1 client".to_owned(),
+            _ => clients.to_string(),
+        }).collect::<Vec<_>>(),
+        "by_clients": by_clients,
+        "ratios": at_the_ends(&|row| row["server"] != OURS),
+        "scaled": at_the_ends(&|row| workers(row) != Some(fewest)),
+        "base": match fewest {
+            1 => "one worker on one processor".to_owned(),
+            _ => format!("{fewest} workers"),
+        },
+        "failures": (!failed.is_empty()).then(|| failed.join("; ")),
+    })
+}
+
+/// The failed requests of a row, if there are any.
+fn failures(row: &Value) -> Option<String> {
+    (row["errors"] != 0).then(|| {
+        format!(
+            "{}, {} workers, {} clients: {} of {} requests",
+            row["server"].as_str().unwrap_or_default(),
+            row["workers"],
+            row["clients"],
+            row["errors"],
+            row["requests"]
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::visits::assert_constant;
+    use report::sheet::sheet;
 
-    #[test]
-    fn ratios_are_relative_to_ours_and_to_the_fewest_workers_in_the_same_round() {
-        let id = |name, workers| Id { name, from: From::Files, workers };
-        let all = [id(OURS, 1), id("nginx", 1), id(OURS, 2), id("nginx", 2)];
-        let visit = |rate: f64, us: f64| {
-            let megabytes = rate / 100.0;
-            Visit { rate, megabytes, us, requests: 10, errors: 1, hits: 5 }
-        };
-        // The second round is half as fast throughout.
-        let round = |slow: f64| {
-            vec![
-                ((0, 16), visit(1000.0 / slow, 10.0 * slow)),
-                ((1, 16), visit(2000.0 / slow, 5.0 * slow)),
-                ((2, 16), visit(1800.0 / slow, 11.0 * slow)),
-                ((3, 16), visit(3000.0 / slow, 22.0 * slow)),
-            ]
-        };
-        let rows = rows(&all, &[16], &Visits(vec![round(1.0), round(2.0)]));
-        assert_constant(&rows[1].us_to_ours, 0.5);
-        assert_constant(&rows[3].us_to_ours, 2.0);
-        assert_constant(&rows[2].scaling, 1.8);
-        assert_constant(&rows[3].scaling, 1.5);
-        assert_constant(&rows[3].us_scaling, 4.4);
-        assert_constant(&rows[0].scaling, 1.0);
-        assert_constant(&rows[1].busy, 0.01);
-        assert_eq!((rows[1].requests, rows[1].errors, rows[1].hits), (20, 2, 10));
+    use super::servers::From;
+    use super::*;
+    use crate::experiment::{assert_constant, visit_of};
+    use harness::rounds::Visits;
+
+    fn id(name: &'static str, workers: u16) -> Id {
+        Id { name, from: From::Files, workers }
     }
 
     #[test]
-    fn a_visit_without_responses_is_no_measurement() {
-        let look = |at_s, requests| Look { at_s, cpu_ns: 1000 * requests, requests, bytes: 0 };
-        assert!(Visit::between(None).rate.is_nan());
-        assert!(Visit::between(Some((look(0.1, 5), look(0.1, 5)))).us.is_nan());
-        let visit = Visit::between(Some((look(0.1, 5), look(0.6, 505))));
-        assert!((visit.rate - 1000.0).abs() < 1e-9 && (visit.us - 1.0).abs() < 1e-9, "{visit:?}");
+    fn ratios_are_relative_to_ours_and_to_the_fewest_workers_in_the_same_round() {
+        let all = [id(OURS, 1), id("nginx", 1), id(OURS, 2), id("nginx", 2)];
+        // The second round is half as fast throughout. The rate is the inverse of the cost.
+        let round = |slow: f64| {
+            let costs = [10.0, 5.0, 11.0, 22.0].iter().enumerate();
+            costs.map(|(at, us)| ((at, 16), visit_of(&[us * slow]))).collect()
+        };
+        let rows = rows(&all, &[16], &Visits(vec![round(1.0), round(2.0)]));
+        assert_constant(&rows[1]["us_to_ours"], 0.5);
+        assert_constant(&rows[3]["us_to_ours"], 2.0);
+        assert_constant(&rows[2]["scaling"], 1.0 / 1.1);
+        assert_constant(&rows[3]["us_scaling"], 4.4);
+        assert_constant(&rows[0]["scaling"], 1.0);
+        assert_constant(&rows[1]["busy"], 1.0);
+        let counts = ["requests", "errors", "hits"].map(|count| rows[1][count].as_u64());
+        assert_eq!(counts, [Some(20), Some(2), Some(10)]);
+    }
+
+    #[test]
+    fn failures_are_reported_and_a_visit_without_responses_is_a_dash() {
+        let ids = [id(OURS, 1), id(OURS, 2), id("nginx", 1)];
+        let shown = |errors: u64| {
+            let clients = [1, 8];
+            let visit = |cell: (usize, u32)| {
+                let us = if cell == (2, 8) { f64::NAN } else { 2.0 };
+                (cell, Visit { errors: if cell.0 == 2 { errors } else { 0 }, ..visit_of(&[us]) })
+            };
+            let round = || cells(3, &clients).into_iter().map(visit).collect();
+            let rows = rows(&ids, &clients, &Visits(vec![round(), round()]));
+            let conditions = Conditions::at_start(std::path::Path::new("/"), 1);
+            let tree = Tree::of(3, 1);
+            let outcome =
+                json!({"rows": rows, "tree": tree, "missing": [], "rounds": 2, "visit_s": 0.5});
+            let more = with(&for_page(&ids, &clients, &rows), json!({"peers": null}));
+            Found::of("webbench", page!(webbench), &conditions.outcome(outcome), more).sheet
+        };
+        let table = &shown(2).tables[2];
+        assert_eq!(table.columns.len(), 5);
+        let cells: Vec<&[String]> = table.rows.iter().map(|row| &row[3..]).collect();
+        assert_eq!(cells, [["2.00", "2.00"], ["2.00", "-"], ["2.00", "2.00"]]);
+        let text = "nginx, 1 workers, 8 clients: 4 of 20 requests";
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&sheet(&shown(2), 100)).contains(text));
+        assert!(!sheet(&shown(0), 100).contains("Failures"));
+        let tables = shown(0).tables;
+        let scaling = tables.iter().find(|table| table.title.starts_with("Scaling")).unwrap();
+        assert_eq!(scaling.rows.len(), 2);
     }
 }

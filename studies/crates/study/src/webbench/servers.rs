@@ -9,6 +9,7 @@ use std::path::Path;
 
 use harness::Error;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::tree::Tree;
 use crate::servers::{Kind, Place, Running, start_ours};
@@ -19,7 +20,7 @@ const MEMORY: &str = "256M";
 /// Where a server takes the bodies from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum From {
+pub(super) enum From {
     /// Files of the tree, through the page cache.
     Files,
     /// Its own memory, filled from an origin.
@@ -82,15 +83,6 @@ pub(super) struct Setup<'s> {
     pub(super) cpus: usize,
 }
 
-/// A server that could not be measured, and why.
-#[derive(Clone, Debug, Serialize)]
-pub struct Missing {
-    /// Its name.
-    pub server: String,
-    /// The reason.
-    pub why: String,
-}
-
 /// The identity of a server in the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id {
@@ -103,7 +95,7 @@ pub(super) struct Id {
 pub(super) fn start(
     setup: &Setup<'_>,
     workers: u16,
-    missing: &mut Vec<Missing>,
+    missing: &mut Vec<Value>,
 ) -> Result<Vec<(Id, Running)>, Error> {
     let cpu = (workers == 1 && setup.cpus > 1).then_some(0);
     let place = Place { home: setup.home, cpu, origin: setup.origin };
@@ -121,7 +113,7 @@ pub(super) fn start(
         });
         match started {
             Ok(started) => running.push((Id { name: peer.name, from, workers }, started)),
-            Err(why) => missing.push(Missing { server: peer.name.to_owned(), why }),
+            Err(why) => missing.push(json!({"server": peer.name, "why": why})),
         }
     }
     Ok(running)

@@ -27,15 +27,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// A description of the tree.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Tree {
+pub(super) struct Tree {
     /// Number of files.
-    pub files: u32,
+    pub(super) files: u32,
     /// Size of the median file.
-    pub median_bytes: u64,
+    median_bytes: u64,
     /// Size of the longest file.
-    pub longest_bytes: u64,
+    longest_bytes: u64,
     /// Size of all files together.
-    pub bytes: u64,
+    bytes: u64,
     #[serde(skip)]
     seed: u64,
 }

@@ -230,6 +230,8 @@ impl Records {
             }
         }
         self.message.drain(..from);
+        debug_assert!(self.refused == 0 || self.message.is_empty(), "a refused message is skipped");
+        debug_assert!(self.message.len() <= TLS_HANDSHAKE_BYTES_MAX + MESSAGE_HEADER_BYTES);
         if self.message.is_empty() {
             self.message = Vec::new();
         }
@@ -335,6 +337,7 @@ impl Records {
         typ: ContentType,
         payload: OutboundChunks<'_>,
     ) -> Result<Vec<u8>, Error> {
+        debug_assert!(self.sealed < u64::MAX, "a sequence number is used once");
         let plain = OutboundPlainMessage { typ, version: ProtocolVersion::TLSv1_2, payload };
         let record = self.sealing.encrypt(plain, self.sealed)?;
         self.sealed += 1;
@@ -344,6 +347,7 @@ impl Records {
 
 /// Counts what a peer may do only so often.
 fn count(times: &mut u8, maximum: u8, error: impl Into<Error>) -> Result<(), Error> {
+    debug_assert!(*times <= maximum, "what is counted is bounded");
     if *times == maximum {
         return Err(error.into());
     }

@@ -108,6 +108,10 @@ impl Keys {
         let mut new = [0; SECRET_BYTES];
         self.current = rand::fill(&mut new).ok().map(|()| new);
         self.since = now;
+        debug_assert!(
+            self.previous.is_none() || self.previous != self.current,
+            "a secret is random"
+        );
     }
 }
 

@@ -129,7 +129,7 @@ fn deliver(theirs: &mut Connection, mut bytes: &[u8]) -> Vec<u8> {
 fn opened(records: &mut Records, bytes: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> {
     let mut bytes = bytes.to_vec();
     let (mut data, mut answers, mut rest) = (Vec::new(), Vec::new(), &mut bytes[..]);
-    while let Some(length) = record_bytes(rest)? {
+    while let Some(length) = record_bytes(rest)?.filter(|length| *length <= rest.len()) {
         let (record, later) = rest.split_at_mut(length);
         match records.open(record)? {
             Opened::Data(some) => data.extend_from_slice(some),
