@@ -130,6 +130,13 @@ impl Section {
         }
     }
 
+    /// Sets a key that the file has once. Returns false if another line has set another value.
+    pub(crate) fn set_once(&mut self, key: Key, value: Value, from: &Place) -> bool {
+        let is_free = self.get(key).is_none_or(|there| *there == value);
+        self.set_some(key, is_free.then_some(value), from);
+        is_free
+    }
+
     /// Sets a key if there is a value.
     pub(crate) fn set_some(
         &mut self,

@@ -200,12 +200,10 @@ impl<'d> Nginx<'d> {
         let Some(time) = timeout(time(one.word(0))) else {
             return Left("a time-out is from a millisecond to a day");
         };
-        let section = self.tree.section("limits");
-        if section.get(key).is_some_and(|other| *other != time) {
-            return Left("there is one value for all servers, and another line has it");
+        match self.tree.section("limits").set_once(key, time, &one.at) {
+            true => Carried,
+            false => Left("there is one value for all servers, and another line has it"),
         }
-        section.set(key, time, &one.at);
-        Carried
     }
 }
 

@@ -340,13 +340,10 @@ pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes)
 
 /// Sets a key that our file has once, for all routes.
 fn set(section: &mut Section, key: &'static str, value: Value, one: &Directive, notes: &mut Notes) {
-    match section.get(key) {
-        Some(there) if *there != value => {
-            notes.left(&one.at, format!("{key} is one for all routes, and another line has it"));
-        }
-        _ => {
-            section.set(key, value, &one.at);
-            notes.carried(&one.at);
+    match section.set_once(key, value, &one.at) {
+        true => notes.carried(&one.at),
+        false => {
+            notes.left(&one.at, format!("{key} is one for all routes, and another line has it"))
         }
     }
 }

@@ -173,7 +173,7 @@ impl Squid {
         let is_carried = reverse && !self.has_port(false);
         for (line, becomes) in &self.stored.lines {
             let becomes = if is_carried { becomes } else { &Left(FORWARD) };
-            self.notes.became(&line.at, &becomes);
+            self.notes.became(&line.at, becomes);
         }
     }
 }
