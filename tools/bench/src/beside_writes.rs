@@ -19,8 +19,8 @@ use crate::client::HOST;
 use crate::generators;
 use crate::measure::Context;
 use crate::process::{self, Awake};
-use crate::servers::{BESIDE_WRITES, Running, Server};
-use crate::table::spread_text;
+use crate::servers::{BESIDE_WRITES, Running};
+use crate::table::{self, Column, Rounds, spread_text};
 
 /// The name of the scenario.
 pub(crate) const NAME: &str = "beside_writes";
@@ -51,14 +51,6 @@ pub(crate) struct Round {
     pub(crate) invalid: f64,
 }
 
-/// All rounds of one server.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Rounds {
-    pub(crate) server: &'static str,
-    pub(crate) rounds: Vec<Round>,
-    pub(crate) note: Option<String>,
-}
-
 /// The measurement.
 #[derive(Debug)]
 pub(crate) struct Bench<'b> {
@@ -68,24 +60,19 @@ pub(crate) struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    pub(crate) fn run(&self) -> Result<Vec<Rounds>, String> {
-        let mut rows: Vec<(Rounds, Option<Running>)> =
-            BESIDE_WRITES.iter().map(started(self)).collect();
-        let _awake = Awake::keep(&[self.context.ground.cpu, self.context.pace.cpu]);
-        for round in 1..=self.context.rounds {
-            for (row, running) in &mut rows {
-                self.context.check_stop()?;
-                let Some(running) = running else { continue };
-                let of = self.context.rounds;
-                let measured = self.round(running, round);
-                eprintln!("round {round}/{of} {NAME} {:<24} {measured:?}", row.server);
-                match measured {
-                    Ok(measured) => row.rounds.push(measured),
-                    Err(why) => row.note = Some(why),
-                }
-            }
+    pub(crate) fn run(&self) -> Result<Vec<Rounds<Round>>, String> {
+        let started = BESIDE_WRITES.iter().map(|server| server.start(self.context.ground, 0));
+        let running: Vec<Result<Running, String>> = started.collect();
+        let mut rows: Vec<_> =
+            BESIDE_WRITES.iter().map(|server| Rounds::none_yet(server.name)).collect();
+        for (row, running) in rows.iter_mut().zip(&running) {
+            row.note = running.as_ref().err().cloned();
         }
-        Ok(rows.into_iter().map(|(row, _)| row).collect())
+        let _awake = Awake::keep(&[self.context.ground.cpu, self.context.pace.cpu]);
+        table::in_rounds(self.context, NAME, &mut rows, |at, round| {
+            Some(self.round(running[at].as_ref().ok()?, round))
+        })?;
+        Ok(rows)
     }
 
     fn round(&self, running: &Running, round: u32) -> Result<Round, String> {
@@ -161,48 +148,26 @@ impl Bench<'_> {
     }
 }
 
-fn started<'b>(bench: &'b Bench<'_>) -> impl Fn(&Server) -> (Rounds, Option<Running>) + 'b {
-    |server| {
-        let running = server.start(bench.context.ground, 0);
-        let note = running.as_ref().err().cloned();
-        (Rounds { server: server.name, rounds: Vec::new(), note }, running.ok())
-    }
-}
+/// The columns of the table.
+const COLUMNS: &[Column<Round>] = &[
+    ("p99 alone, us", |round| round.alone_p99_us, 0),
+    ("p99 during misses, us", |round| round.beside_p99_us, 0),
+    ("ratio", |round| round.beside_p99_us / round.alone_p99_us, 2),
+    ("misses, MB/s", |round| round.missed_mb_s, 0),
+    ("written, MB/s", |round| round.written_mb_s, 0),
+    ("CPU used, %", |round| 100.0 * round.utilisation, 0),
+    ("not counted, %", |round| 100.0 * round.invalid, 1),
+];
 
 /// The rows as a table.
-pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
-    let mut table = crate::table::plain(&[
-        "server",
-        "p99 alone, us",
-        "p99 during misses, us",
-        "ratio",
-        "x p99 without a disk",
-        "misses, MB/s",
-        "written, MB/s",
-        "CPU used, %",
-        "not counted, %",
-        "note",
-    ]);
+pub(crate) fn table(rows: &[Rounds<Round>]) -> comfy_table::Table {
     // Ratios within a round: both contain the cost of the misses themselves.
     let without = rows.first().map(|row| &row.rounds[..]).unwrap_or_default();
-    for row in rows {
+    let to_without = |row: &Rounds<Round>| {
         let whole = row.rounds.len() == without.len();
         let pairs = row.rounds.iter().zip(without).filter(|_| whole);
-        let of_that = pairs.map(|(of, without)| of.beside_p99_us / without.beside_p99_us);
-        let text =
-            |of: fn(&Round) -> f64, decimals| spread_text(row.rounds.iter().map(of), decimals);
-        table.add_row(vec![
-            row.server.to_owned(),
-            text(|round| round.alone_p99_us, 0),
-            text(|round| round.beside_p99_us, 0),
-            text(|round| round.beside_p99_us / round.alone_p99_us, 2),
-            spread_text(of_that, 2),
-            text(|round| round.missed_mb_s, 0),
-            text(|round| round.written_mb_s, 0),
-            text(|round| 100.0 * round.utilisation, 0),
-            text(|round| 100.0 * round.invalid, 1),
-            row.note.clone().unwrap_or_default(),
-        ]);
-    }
-    table
+        spread_text(pairs.map(|(of, without)| of.beside_p99_us / without.beside_p99_us), 2)
+    };
+    let to_without = rows.iter().map(to_without).collect();
+    table::of_rounds(rows, COLUMNS, &[("x p99 without a disk", to_without)])
 }

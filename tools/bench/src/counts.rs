@@ -65,7 +65,7 @@ struct Type {
     at_origin: (u64, u64),
     /// What its server is configured with in addition.
     more: &'static str,
-    send: fn(&mut Clients, u32) -> io::Result<()>,
+    send: Send,
 }
 
 /// A server that codes responses.
@@ -75,80 +75,31 @@ const CODED: &str = "\n[compression]\ncodings = [\"gzip\"]\n";
 const QUOTA: &str = "\n[[quota]]\nname = \"clients\"\nrequests = \"1000000/s\"\n\
                      memory = \"64KiB\"\n";
 
+/// Sends a request of a type, which has this number.
+type Send = fn(&mut Clients, u32) -> io::Result<()>;
+
+const fn of(name: &'static str, at_origin: (u64, u64), more: &'static str, send: Send) -> Type {
+    Type { name, at_origin, more, send }
+}
+
 const TYPES: &[Type] = &[
-    Type {
-        name: "hit of 1 KB",
-        at_origin: (0, 0),
-        more: "",
-        send: |clients, _| clients.get("/obj/1"),
-    },
-    Type {
-        name: "hit, 304 to the client",
-        at_origin: (0, 0),
-        more: "",
-        send: |clients, _| clients.not_modified(),
-    },
-    Type {
-        name: "hit over HTTP/2",
-        at_origin: (0, 0),
-        more: "",
-        send: |clients, _| clients.http2.get(),
-    },
-    Type {
-        name: "miss passed on",
-        at_origin: (1, 0),
-        more: "",
-        send: |clients, _| clients.get("/obj/2?cc=no-store"),
-    },
-    Type {
-        name: "miss passed on, 64 KB",
-        at_origin: (1, 0),
-        more: "",
-        send: |clients, _| clients.get("/obj/3?cc=no-store&size=65536"),
-    },
-    Type {
-        name: "miss stored",
-        at_origin: (1, 0),
-        more: "",
-        send: |clients, number| clients.get(&format!("/obj/{}", 1000 + number)),
-    },
-    Type {
-        name: "revalidation",
-        at_origin: (1, 1),
-        more: "",
-        send: |clients, _| clients.get("/obj/4?cc=no-cache"),
-    },
-    Type {
-        name: "compressed hit",
-        at_origin: (0, 0),
-        more: CODED,
-        send: |clients, _| clients.compressed(),
-    },
-    Type {
-        name: "hit of the compressed size",
-        at_origin: (0, 0),
-        more: CODED,
-        send: |clients, _| clients.of_the_compressed_size(),
-    },
-    Type {
-        name: "hit with a quota",
-        at_origin: (0, 0),
-        more: QUOTA,
-        send: |clients, _| clients.get("/obj/1"),
-    },
-    Type {
-        name: "hit over HTTP/2 with a quota",
-        at_origin: (0, 0),
-        more: QUOTA,
-        send: |clients, _| clients.http2.get(),
-    },
-    Type { name: "POST of 1 KB", at_origin: (1, 0), more: "", send: |clients, _| clients.post() },
-    Type {
-        name: "round trip in a tunnel",
-        at_origin: (1, 0),
-        more: "",
-        send: |clients, _| clients.tunnel.get("/obj/5").map(drop),
-    },
+    of("hit of 1 KB", (0, 0), "", |clients, _| clients.get("/obj/1")),
+    of("hit, 304 to the client", (0, 0), "", |clients, _| clients.not_modified()),
+    of("hit over HTTP/2", (0, 0), "", |clients, _| clients.http2.get()),
+    of("miss passed on", (1, 0), "", |clients, _| clients.get("/obj/2?cc=no-store")),
+    of("miss passed on, 64 KB", (1, 0), "", |clients, _| {
+        clients.get("/obj/3?cc=no-store&size=65536")
+    }),
+    of("miss stored", (1, 0), "", |clients, number| {
+        clients.get(&format!("/obj/{}", 1000 + number))
+    }),
+    of("revalidation", (1, 1), "", |clients, _| clients.get("/obj/4?cc=no-cache")),
+    of("compressed hit", (0, 0), CODED, |clients, _| clients.compressed()),
+    of("hit of the compressed size", (0, 0), CODED, |clients, _| clients.of_the_compressed_size()),
+    of("hit with a quota", (0, 0), QUOTA, |clients, _| clients.get("/obj/1")),
+    of("hit over HTTP/2 with a quota", (0, 0), QUOTA, |clients, _| clients.http2.get()),
+    of("POST of 1 KB", (1, 0), "", |clients, _| clients.post()),
+    of("round trip in a tunnel", (1, 0), "", |clients, _| clients.tunnel.get("/obj/5").map(drop)),
 ];
 
 /// The counts of a program: instructions per request, by type.

@@ -10,15 +10,40 @@ use std::thread;
 
 use harness::wrk;
 use load::{Outcome, Plan, Schedule, sys};
+use serde::Serialize;
 
 use crate::measure::{Context, HOT};
-use crate::servers::Running;
+use crate::servers::{Kind, Running, Server};
+use crate::table::{self, Column, Rounds};
 
-/// CPU microseconds per request and requests per second.
-pub(crate) type Cost = (f64, f64);
+/// The scenario that measures the generators instead of the servers.
+pub(crate) const NAME: &str = "generator";
+
+/// What a generator costs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Cost {
+    /// CPU time per request, microseconds.
+    cpu_us: f64,
+    /// Requests per second.
+    rate: f64,
+}
+
+/// The columns of the table.
+pub(crate) const COLUMNS: &[Column<Cost>] =
+    &[("CPU us per request", |cost| cost.cpu_us, 2), ("requests/s", |cost| cost.rate, 0)];
+
+/// Runs our generator and wrk alternately against the null server.
+pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Rounds<Cost>>, String> {
+    let null = servers.iter().find(|server| server.kind == Kind::Null);
+    let null = null.expect("the floor always runs").start(context.ground, 1024)?;
+    let mut rows = ["plimsoll load", "wrk"].map(Rounds::none_yet);
+    let generators = [own, wrk];
+    table::in_rounds(context, NAME, &mut rows, |at, _| Some(generators[at](&null, context)))?;
+    Ok(rows.to_vec())
+}
 
 /// Runs our generator.
-pub(crate) fn own(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
+fn own(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
     let target = format!("http://{}/", server.addr).parse().map_err(|e| format!("{e}"))?;
     let mut plan = Plan::new(target, Schedule::ClosedLoop, context.pace.measured);
     (plan.connections, plan.pin_cpu) = (HOT, Some(context.pace.cpu));
@@ -26,17 +51,17 @@ pub(crate) fn own(server: &Running, context: &Context<'_>) -> Result<Cost, Strin
     if outcome.counts.completed == 0 {
         return Err("no request was completed".to_owned());
     }
-    Ok((outcome.cpu_per_request_us, outcome.rate()))
+    Ok(Cost { cpu_us: outcome.cpu_per_request_us, rate: outcome.rate() })
 }
 
 /// Runs wrk with one thread.
-pub(crate) fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
+fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
     let url = format!("http://{}/", server.addr);
     let seconds = context.pace.measured.as_secs().max(1);
     let before_ns = sys::children_cpu_ns();
     let report = wrk::run(&url, HOT, seconds, Some(context.pace.cpu), &[], context.stop)?;
     let cpu_ns = sys::children_cpu_ns() - before_ns;
-    Ok((cpu_ns as f64 / 1e3 / report.requests, report.rate))
+    Ok(Cost { cpu_us: cpu_ns as f64 / 1e3 / report.requests, rate: report.rate })
 }
 
 /// Runs our generator on a thread that `priority` puts before others, for latencies that it does

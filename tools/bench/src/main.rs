@@ -40,15 +40,13 @@ use load::{NullRelay, NullServer};
 use serde::Serialize;
 
 use measure::{Cell, Context, Pace, SCENARIOS, Scenario};
-use servers::{Ground, Kind, Running, SERVERS, Server, Tier};
-use table::{Results, Spread, Summary};
+use servers::{Ground, Running, SERVERS, Server, Tier};
+use table::{Results, Summary};
 
 /// The CPU of the measured server.
 const SERVER_CPU: usize = 0;
 /// The CPU of the generator and the origin.
 const OTHER_CPU: usize = 1;
-/// The scenario that measures the generators instead of the servers.
-const GENERATOR: &str = "generator";
 
 /// Measure the CPU cost of a request: the floor, the peers, and our server.
 #[derive(Debug, Parser)]
@@ -110,24 +108,16 @@ enum Part {
 struct Report {
     conditions: Vec<String>,
     versions: BTreeMap<String, String>,
-    generators: Vec<GeneratorRow>,
+    generators: Vec<table::Rounds<generators::Cost>>,
     rows: Vec<Summary>,
-    warm_starts: Vec<warm_start::Starts>,
-    beside_writes: Vec<beside_writes::Rounds>,
-    tls_silent: Vec<tls::Silent>,
+    warm_starts: Vec<table::Rounds<warm_start::Start>>,
+    beside_writes: Vec<table::Rounds<beside_writes::Round>>,
+    tls_silent: Vec<table::Rounds<f64>>,
     cores: Vec<cores::Cores>,
     tails: Vec<tails::Tail>,
     /// Scenarios without rows, and why.
     failed: Vec<String>,
     cells: Vec<table::Row>,
-}
-
-#[derive(Debug, Serialize)]
-struct GeneratorRow {
-    generator: &'static str,
-    cpu_us: Option<Spread>,
-    rate: Option<Spread>,
-    note: Option<String>,
 }
 
 /// A number above zero.
@@ -236,8 +226,14 @@ fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>
             return Err(format!("--only {only}: the servers are {}", names.join(", ")));
         }
     }
-    let apart =
-        [GENERATOR, tls::NAME, cores::NAME, tails::NAME, warm_start::NAME, beside_writes::NAME];
+    let apart = [
+        generators::NAME,
+        tls::NAME,
+        cores::NAME,
+        tails::NAME,
+        warm_start::NAME,
+        beside_writes::NAME,
+    ];
     let all = || SCENARIOS.iter().map(|scenario| scenario.name).chain(apart);
     for asked in &flags.scenario {
         if !all().any(|name| name.starts_with(asked.as_str())) {
@@ -299,7 +295,7 @@ fn run(
         }
     }
     let generators =
-        if flags.wants(GENERATOR) { generators(servers, context)? } else { Vec::new() };
+        if flags.wants(generators::NAME) { generators::run(context, servers)? } else { Vec::new() };
     let version = |((name, _), running): (&(&str, u64), &Result<Running, String>)| {
         let version = running.as_ref().ok().map(|running| running.version.clone());
         version.filter(|text| !text.is_empty()).map(|text| ((*name).to_owned(), text))
@@ -404,32 +400,6 @@ fn progress(round: u32, of: u32, scenario: &str, server: &str, cell: &Result<Cel
     eprintln!("round {round}/{of} {scenario:>11} {server:<24} {text}");
 }
 
-/// Runs our generator and wrk alternately against the null server.
-fn generators(servers: &[&Server], context: &Context<'_>) -> Result<Vec<GeneratorRow>, String> {
-    let null = servers.iter().find(|server| server.kind == Kind::Null);
-    let null = null.expect("the floor always runs").start(context.ground, 1024)?;
-    let (mut own, mut wrk) = (Vec::new(), Vec::new());
-    for round in 1..=context.rounds {
-        context.check_stop()?;
-        own.push(generators::own(&null, context));
-        wrk.push(generators::wrk(&null, context));
-        let shown = |cost: Option<&Result<generators::Cost, String>>| match cost {
-            Some(Ok((cpu_us, rate))) => format!("{cpu_us:.2} us, {rate:.0}/s"),
-            Some(Err(why)) => why.clone(),
-            None => String::new(),
-        };
-        let of = context.rounds;
-        eprintln!("round {round}/{of} load {} | wrk {}", shown(own.last()), shown(wrk.last()));
-    }
-    let row = |generator, costs: &[Result<generators::Cost, String>]| GeneratorRow {
-        generator,
-        cpu_us: Spread::of(costs.iter().flatten().map(|cost| cost.0)),
-        rate: Spread::of(costs.iter().flatten().map(|cost| cost.1)),
-        note: costs.iter().find_map(|cost| cost.clone().err()),
-    };
-    Ok(vec![row("plimsoll load", &own), row("wrk", &wrk)])
-}
-
 fn conditions(context: &Context<'_>) -> Vec<String> {
     let pace = context.pace;
     vec![
@@ -468,36 +438,43 @@ fn print(report: &Report, scenarios: &[&Scenario], json: bool) -> Result<(), Str
     for scenario in scenarios {
         println!("\n{}", table::scenario_table(scenario, &report.rows));
     }
-    if !report.warm_starts.is_empty() {
-        println!("\nstarts after kill -9, objects of 1 KB; median (min..max), minimum of hits");
-        println!("{}", warm_start::table(&report.warm_starts));
-    }
-    if !report.beside_writes.is_empty() {
-        println!("\nhits of 1 KB in memory, alone and during misses of 1 MB that are stored");
-        println!("{}", beside_writes::table(&report.beside_writes));
-    }
-    if !report.tls_silent.is_empty() {
-        println!("\nmemory of a silent connection over TLS 1.3");
-        println!("{}", tls::table(&report.tls_silent));
-    }
-    if !report.cores.is_empty() {
-        println!("\none worker and two, at the same rate for each worker");
-        println!("{}", cores::tables(&report.cores));
-    }
-    if !report.tails.is_empty() {
-        println!("\nlatencies from the intended start");
-        println!("{}", tails::table(&report.tails));
+    let tables = [
+        (
+            !report.warm_starts.is_empty(),
+            "starts after kill -9, objects of 1 KB; median (min..max), minimum of hits",
+            warm_start::table(&report.warm_starts).to_string(),
+        ),
+        (
+            !report.beside_writes.is_empty(),
+            "hits of 1 KB in memory, alone and during misses of 1 MB that are stored",
+            beside_writes::table(&report.beside_writes).to_string(),
+        ),
+        (
+            !report.tls_silent.is_empty(),
+            "memory of a silent connection over TLS 1.3",
+            table::of_rounds(&report.tls_silent, tls::COLUMNS, &[]).to_string(),
+        ),
+        (
+            !report.cores.is_empty(),
+            "one worker and two, at the same rate for each worker",
+            cores::tables(&report.cores),
+        ),
+        (
+            !report.tails.is_empty(),
+            "latencies from the intended start",
+            tails::table(&report.tails).to_string(),
+        ),
+        (
+            !report.generators.is_empty(),
+            "the generators against the null server",
+            table::of_rounds(&report.generators, generators::COLUMNS, &[]).to_string(),
+        ),
+    ];
+    for (_, title, table) in tables.into_iter().filter(|(has_rows, ..)| *has_rows) {
+        println!("\n{title}\n{table}");
     }
     for line in &report.failed {
         println!("\n{line}");
-    }
-    if !report.generators.is_empty() {
-        println!("\nCPU time of the generators per request, against the null server");
-        for row in &report.generators {
-            let cost = row.cpu_us.map_or("-".to_owned(), |s| format!("{s} us"));
-            let rate = row.rate.map_or(String::new(), |s| format!(", {:.0} requests/s", s.median));
-            println!("{:<14} {cost}{rate} {}", row.generator, row.note.as_deref().unwrap_or(""));
-        }
     }
     Ok(())
 }

@@ -15,7 +15,6 @@
 //! what reaches it.
 
 use std::net::SocketAddr;
-use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -375,7 +374,7 @@ pub(crate) struct Cell {
 /// The counters at a tick, or their growth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
-    elapsed: Duration,
+    elapsed_ns: u64,
     cpu_ns: u64,
     completed: u64,
     /// Requests that the origin answered, and those that it answered with 304.
@@ -400,7 +399,8 @@ impl Cell {
         let visits = visits.into_iter().collect::<Result<Vec<Cell>, String>>()?;
         let mean = |of: fn(&Cell) -> f64| visits.iter().map(of).sum::<f64>() / visits.len() as f64;
         let (rate, utilisation) = (mean(|visit| visit.rate), mean(|visit| visit.utilisation));
-        let seen = visits.iter().fold(Reading::default(), |sum, visit| sum + visit.seen);
+        let seen =
+            visits.iter().fold(Reading::default(), |sum, visit| sum.with(visit.seen, |a, b| a + b));
         let from_disk: Vec<f64> = visits.iter().filter_map(|visit| visit.from_disk).collect();
         Ok(Cell {
             cpu_us: 1e6 * utilisation / rate,
@@ -418,36 +418,17 @@ impl Cell {
     }
 }
 
-impl Add for Reading {
-    type Output = Reading;
-
-    fn add(self, other: Reading) -> Reading {
+impl Reading {
+    /// Each counter joined with the same counter of another reading.
+    fn with(self, other: Reading, join: fn(u64, u64) -> u64) -> Reading {
         Reading {
-            elapsed: self.elapsed + other.elapsed,
-            cpu_ns: self.cpu_ns + other.cpu_ns,
-            completed: self.completed + other.completed,
-            fetched: self.fetched + other.fetched,
-            confirmed: self.confirmed + other.confirmed,
-            opened: self.opened + other.opened,
-            busy_ns: self.busy_ns + other.busy_ns,
-        }
-    }
-}
-
-impl Sub for Reading {
-    type Output = Reading;
-
-    /// The growth since an earlier one.
-    fn sub(self, from: Reading) -> Reading {
-        Reading {
-            elapsed: self.elapsed - from.elapsed,
-            cpu_ns: self.cpu_ns - from.cpu_ns,
-            completed: self.completed - from.completed,
-            fetched: self.fetched - from.fetched,
-            confirmed: self.confirmed - from.confirmed,
-            opened: self.opened - from.opened,
-            // What keeps the CPU awake is counted a little late.
-            busy_ns: self.busy_ns.saturating_sub(from.busy_ns),
+            elapsed_ns: join(self.elapsed_ns, other.elapsed_ns),
+            cpu_ns: join(self.cpu_ns, other.cpu_ns),
+            completed: join(self.completed, other.completed),
+            fetched: join(self.fetched, other.fetched),
+            confirmed: join(self.confirmed, other.confirmed),
+            opened: join(self.opened, other.opened),
+            busy_ns: join(self.busy_ns, other.busy_ns),
         }
     }
 }
@@ -514,7 +495,7 @@ pub(crate) fn visit(
             memory_after = Some(process::memory_bytes(&family));
         }
         to = Reading {
-            elapsed: tick.elapsed,
+            elapsed_ns: tick.elapsed.as_nanos() as u64,
             cpu_ns: family::cpu_ns(&family),
             completed: tick.counts.completed,
             fetched: origin.requests.load(Ordering::Relaxed),
@@ -527,7 +508,8 @@ pub(crate) fn visit(
         }
     };
     let outcome = load::run(&plan, stop, &mut look).map_err(|e| e.to_string())?;
-    let seen = to - from.ok_or("stopped")?;
+    // What keeps the CPU awake is counted a little late, so that it may seem to shrink.
+    let seen = to.with(from.ok_or("stopped")?, u64::saturating_sub);
     let completed = seen.completed;
     if completed == 0 {
         return Err(format!("no request was completed: {}", errors(&outcome)));
@@ -535,7 +517,7 @@ pub(crate) fn visit(
     let from_disk = hits_before.zip(disk_hits()).map(|(before, after)| {
         (after - before) / outcome.counts.completed.max(1) as f64 // includes the warm-up
     });
-    let length_s = seen.elapsed.as_secs_f64();
+    let length_s = seen.elapsed_ns as f64 / 1e9;
     let cpu_ns = seen.cpu_ns as f64;
     let others = (seen.busy_ns as f64 - cpu_ns).max(0.0) / 1e9 / length_s;
     let added = memory_before.zip(memory_after).map(|(before, after)| after as f64 - before as f64);

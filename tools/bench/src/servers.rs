@@ -13,7 +13,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use harness::peer::{self, START_MAX, find};
+use harness::peer::{self, START_MAX};
+use harness::recipe::{Place, Recipe, not_installed};
 use load::Protocol;
 
 use crate::measure::{Scenario, TUNNEL};
@@ -35,21 +36,8 @@ pub(crate) enum Kind {
     /// `plimsoll serve` with this many workers, on the CPUs from this one on.
     PlimsollCores { workers: usize, cpu: usize },
     /// A peer.
-    Peer(Peer),
+    Peer(Recipe),
 }
-
-/// A peer: its program, its Debian package, and its configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    program: &'static str,
-    package: &'static str,
-    config_name: &'static str,
-    config: &'static str,
-    /// Values for names in braces in the configuration, besides addresses and directories.
-    set: Settings,
-}
-
-type Settings = &'static [(&'static str, &'static str)];
 
 /// Where a server stores bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,39 +74,65 @@ const fn only(only: &'static [&'static str], server: Server) -> Server {
 /// The scenarios of all our rows. The others only have those of two backends.
 const BASIC: &[&str] = &["hit", "cold", "miss", "large"];
 
-const fn peer(
-    program: &'static str,
-    package: &'static str,
-    config_name: &'static str,
-    config: &'static str,
-    set: Settings,
-) -> Kind {
-    Kind::Peer(Peer { program, package, config_name, config, set })
-}
-
 const fn plimsoll_disk(memory: &'static str, verify: &'static str) -> Kind {
     Kind::PlimsollDisk { memory, verify }
 }
 
-const fn nginx(set: Settings) -> Kind {
-    peer("nginx", "nginx", "nginx.conf", NGINX, set)
+const HAPROXY: Recipe = Recipe {
+    config: include_str!("../peers/haproxy.cfg"),
+    command: "{program} -db -q -f {config}",
+    ..Recipe::named("haproxy")
+};
+
+const NGINX: Recipe = Recipe {
+    config: include_str!("../peers/nginx.conf"),
+    command: "{program} -p {dir} -c {config}",
+    more: "on",
+    ..Recipe::named("nginx")
+};
+
+const NGINX_STREAM: Recipe = Recipe {
+    package: "libnginx-mod-stream",
+    config: include_str!("../peers/nginx-stream.conf"),
+    ..NGINX
+};
+
+const VARNISH: Recipe = Recipe {
+    program: "varnishd",
+    version: "-V",
+    config: include_str!("../peers/varnish.vcl"),
+    command: "{program} -F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
+              -p feature=+http2 -a {listen},HTTP -f {config} -n {dir}/varnish",
+    ..Recipe::named("varnish")
+};
+
+const SQUID: Recipe = Recipe {
+    config: include_str!("../peers/squid.conf"),
+    command: "{program} -N -n {service} -f {config}",
+    ..Recipe::named("squid")
+};
+
+const CADDY: Recipe = Recipe {
+    version: "version",
+    config: include_str!("../peers/Caddyfile"),
+    command: "{program} run --adapter caddyfile --config {config}",
+    ..Recipe::named("caddy")
+};
+
+/// A variant of a peer, whose configuration has this in addition.
+const fn with(more: &'static str, peer: Recipe) -> Kind {
+    Kind::Peer(Recipe { more, ..peer })
 }
 
-const fn nginx_disk(set: Settings) -> Kind {
-    peer("nginx", "nginx", "nginx.conf", include_str!("../peers/nginx-disk.conf"), set)
+/// nginx as a cache on disk, with this cache of open files.
+const fn nginx_disk(open_files: &'static str) -> Kind {
+    with(open_files, Recipe { config: include_str!("../peers/nginx-disk.conf"), ..NGINX })
 }
 
-const fn squid_disk(set: Settings) -> Kind {
-    peer("squid", "squid", "squid.conf", include_str!("../peers/squid-disk.conf"), set)
+/// Squid with this cache directory.
+const fn squid_disk(cache_dir: &'static str) -> Kind {
+    with(cache_dir, Recipe { config: include_str!("../peers/squid-disk.conf"), ..SQUID })
 }
-
-const HAPROXY: &str = include_str!("../peers/haproxy.cfg");
-const SPLICE: &str = include_str!("../peers/haproxy-splice.cfg");
-const NGINX: &str = include_str!("../peers/nginx.conf");
-const NGINX_STREAM: &str = include_str!("../peers/nginx-stream.conf");
-const VARNISH: &str = include_str!("../peers/varnish.vcl");
-const CADDY: &str = include_str!("../peers/Caddyfile");
-const SQUID: &str = include_str!("../peers/squid.conf");
 
 /// The floor of answers, and that of what is passed on.
 pub(crate) const NULL_SERVER: &str = "null";
@@ -137,29 +151,26 @@ pub(crate) const SERVERS: &[Server] = &[
     only(BASIC, in_memory("plimsoll-select", Kind::Plimsoll("select"))),
     only(BASIC, in_memory("plimsoll-all", Kind::PlimsollAll { log: false })),
     only(BASIC, in_memory("plimsoll-all-log", Kind::PlimsollAll { log: true })),
-    in_memory("haproxy", peer("haproxy", "haproxy", "haproxy.cfg", HAPROXY, &[])),
+    in_memory("haproxy", Kind::Peer(HAPROXY)),
     only(
         &["passed_64k", "passed_1m", TUNNEL],
-        in_memory(HAPROXY_SPLICE, peer("haproxy", "haproxy", "haproxy.cfg", SPLICE, &[])),
-    ),
-    in_memory("nginx", nginx(&[("buffering", "on")])),
-    only(&["passed_64k", "passed_1m"], in_memory("nginx-unbuffered", nginx(UNBUFFERED))),
-    only(
-        &[TUNNEL],
         in_memory(
-            "nginx-stream",
-            peer("nginx", "libnginx-mod-stream", "nginx.conf", NGINX_STREAM, &[]),
+            HAPROXY_SPLICE,
+            Kind::Peer(Recipe { config: include_str!("../peers/haproxy-splice.cfg"), ..HAPROXY }),
         ),
     ),
-    in_memory("varnish", peer("varnishd", "varnish", "varnish.vcl", VARNISH, &[])),
-    in_memory("squid", peer("squid", "squid", "squid.conf", SQUID, &[])),
-    in_memory("caddy", peer("caddy", "caddy", "Caddyfile", CADDY, &[])),
+    in_memory("nginx", Kind::Peer(NGINX)),
+    only(&["passed_64k", "passed_1m"], in_memory("nginx-unbuffered", with("off", NGINX))),
+    only(&[TUNNEL], in_memory("nginx-stream", Kind::Peer(NGINX_STREAM))),
+    in_memory("varnish", Kind::Peer(VARNISH)),
+    in_memory("squid", Kind::Peer(SQUID)),
+    in_memory("caddy", Kind::Peer(CADDY)),
     on_disk("plimsoll-disk", plimsoll_disk("1M", "once")),
     on_disk("plimsoll-disk-always", plimsoll_disk("1M", "always")),
     on_disk(NGINX_DISK, nginx_disk(NGINX_OPEN)),
-    on_disk("nginx-disk-default", nginx_disk(NGINX_DEFAULT)),
-    on_disk("squid-rock", squid_disk(SQUID_ROCK)),
-    on_disk("squid-ufs", squid_disk(SQUID_UFS)),
+    on_disk("nginx-disk-default", nginx_disk("off")),
+    on_disk("squid-rock", squid_disk("rock {dir}/cache 8192")),
+    on_disk("squid-ufs", squid_disk("ufs {dir}/cache 8192 16 256")),
 ];
 
 /// The rows of hits during writes: ours without a disk (the cost of passing misses on), ours with
@@ -172,11 +183,7 @@ pub(crate) const BESIDE_WRITES: &[Server] = &[
 
 /// The row that our cost on disk is compared with: it keeps the files of all objects open.
 pub(crate) const NGINX_DISK: &str = "nginx-disk";
-const NGINX_OPEN: Settings = &[("open_file_cache", "max=17000 inactive=600s")];
-const UNBUFFERED: Settings = &[("buffering", "off")];
-const NGINX_DEFAULT: Settings = &[("open_file_cache", "off")];
-const SQUID_ROCK: Settings = &[("cache_dir", "rock {dir}/cache 8192")];
-const SQUID_UFS: Settings = &[("cache_dir", "ufs {dir}/cache 8192 16 256")];
+const NGINX_OPEN: &str = "max=17000 inactive=600s";
 
 /// The configuration of our server with one backend.
 const PLIMSOLL: &str = include_str!("../peers/plimsoll.toml");
@@ -346,7 +353,7 @@ impl Server {
                 if peer.config.contains("{listen_tunnel}") {
                     (tunnel, takes_connect) = (free_address()?, peer.program == "squid");
                 }
-                peer.command(ground, [addr, http2, tunnel, tls], &dir)?
+                peer_command(&peer, ground, [addr, http2, tunnel, tls], &dir)?
             }
         };
         let began = Instant::now();
@@ -431,70 +438,40 @@ impl Ground<'_> {
     }
 }
 
-impl Peer {
-    fn command(
-        &self,
-        ground: &Ground<'_>,
-        [addr, http2, tunnel, tls]: [SocketAddr; 4],
-        dir: &Path,
-    ) -> Result<(Command, String), String> {
-        let missing = || format!("not installed: apt-get install {}", self.package);
-        let program = find(self.program).ok_or_else(missing)?;
-        let module = self.config.lines().find_map(|line| line.strip_prefix("load_module "));
-        if module.is_some_and(|file| !Path::new(file.trim_end_matches(';')).exists()) {
-            return Err(missing());
-        }
-        let mut config = self.config.to_owned();
-        for (name, value) in self.set {
-            config = config.replace(&format!("{{{name}}}"), value);
-        }
-        let config = config
-            .replace("{dir}", &dir.display().to_string())
-            .replace("{listen}", &addr.to_string())
-            .replace("{listen_http2}", &http2.to_string())
-            .replace("{listen_tunnel}", &tunnel.to_string())
-            .replace("{listen_tls}", &tls.to_string())
-            .replace("{certificates}", &ground.certificates().display().to_string())
-            .replace("{content}", &"x".repeat(1024))
-            .replace("{origin}", &ground.origin.to_string())
-            .replace("{origin_host}", &ground.origin.ip().to_string())
-            .replace("{origin_port}", &ground.origin.port().to_string());
-        let file = dir.join(self.config_name);
-        fs::write(&file, &config).map_err(|e| format!("{}: {e}", file.display()))?;
-        if config.contains("cache_dir") && !dir.join("cache").exists() {
-            make_squid_directories(&program, dir, &file)?;
-        }
-        let version = version_of(
-            &program,
-            match self.program {
-                "varnishd" => "-V",
-                "caddy" => "version",
-                _ => "-v",
-            },
-        );
-        Ok((command(&program, self.arguments(addr, dir, &file)), version))
+/// The command that starts a peer in its directory, and its version.
+fn peer_command(
+    peer: &Recipe,
+    ground: &Ground<'_>,
+    [addr, http2, tunnel, tls]: [SocketAddr; 4],
+    dir: &Path,
+) -> Result<(Command, String), String> {
+    let module = peer.config.lines().find_map(|line| line.strip_prefix("load_module "));
+    if module.is_some_and(|file| !Path::new(file.trim_end_matches(';')).exists()) {
+        return Err(not_installed(peer.package));
     }
-
-    fn arguments(&self, addr: SocketAddr, dir: &Path, file: &Path) -> Vec<String> {
-        let template = match self.program {
-            "nginx" => "-p {dir} -c {file}",
-            "haproxy" => "-db -q -f {file}",
-            "squid" => "-N -n {service} -f {file}",
-            "caddy" => "run --config {file}",
-            _ => {
-                "-F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
-                 -p feature=+http2 \
-                 -a {addr},HTTP -f {file} -n {dir}/varnish"
-            }
-        };
-        let filled = |word: &str| {
-            word.replace("{dir}", &dir.display().to_string())
-                .replace("{file}", &file.display().to_string())
-                .replace("{service}", &peer::squid_service(dir))
-                .replace("{addr}", &addr.to_string())
-        };
-        template.split(' ').map(filled).collect()
+    let place = Place { home: dir, cpu: None, origin: ground.origin };
+    let values = [
+        ("more", peer.more.to_owned()),
+        ("dir", dir.display().to_string()),
+        ("listen_http2", http2.to_string()),
+        ("listen_tunnel", tunnel.to_string()),
+        ("listen_tls", tls.to_string()),
+        ("certificates", ground.certificates().display().to_string()),
+        ("content", "x".repeat(1024)),
+    ];
+    let command = peer.command(place, addr, &[], &values)?;
+    if peer.config.contains("cache_dir") && !dir.join("cache").exists() {
+        // The same command with -z creates Squid's cache directories.
+        let mut make = Command::new(command.get_program());
+        let made = make.args(command.get_args()).arg("-z").stdin(Stdio::null()).output();
+        let made = made.map_err(|e| format!("squid -z: {e}"))?;
+        let errors = String::from_utf8_lossy(&made.stderr);
+        if !made.status.success() {
+            let last = errors.lines().last().unwrap_or("it wrote nothing to stderr");
+            return Err(format!("squid -z: {last}"));
+        }
     }
+    Ok((command, peer.version().unwrap_or_default()))
 }
 
 /// A command for `program` with `arguments`.
@@ -502,17 +479,6 @@ fn command(program: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>
     let mut command = Command::new(program);
     command.args(arguments);
     command
-}
-
-/// Makes Squid create its cache directories.
-fn make_squid_directories(program: &Path, dir: &Path, config: &Path) -> Result<(), String> {
-    let mut command = Command::new(program);
-    let service = peer::squid_service(dir);
-    command.args(["-N", "-z", "-n", &service, "-f"]).arg(config).stdin(Stdio::null());
-    let made = command.output().map_err(|e| format!("squid -z: {e}"))?;
-    let errors = String::from_utf8_lossy(&made.stderr);
-    let last = errors.lines().last().unwrap_or("it wrote nothing to stderr");
-    if made.status.success() { Ok(()) } else { Err(format!("squid -z: {last}")) }
 }
 
 /// The first line of the version output that has a digit.
@@ -576,8 +542,8 @@ mod tests {
     #[test]
     fn a_missing_module_says_how_to_install_it() {
         let config = "load_module /no/such/module.so;";
-        let kind = peer("sh", "x", "c", config, &[]);
-        let server = in_memory("none", kind);
+        let peer = Recipe { package: "x", config, ..Recipe::named("sh") };
+        let server = in_memory("none", Kind::Peer(peer));
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
         let ground = Ground { dir: dir.path(), origin, plimsoll: Path::new("none"), cpu: 0 };
@@ -586,8 +552,7 @@ mod tests {
 
     #[test]
     fn a_missing_peer_says_how_to_install_it() {
-        let peer =
-            Peer { program: "no-such-peer", package: "x", config: "", config_name: "c", set: &[] };
+        let peer = Recipe { package: "x", ..Recipe::named("no-such-peer") };
         let server = in_memory("none", Kind::Peer(peer));
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();

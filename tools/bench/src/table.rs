@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, Table};
 use load::Protocol;
 use serde::Serialize;
 
-use crate::measure::{BUSY_PART_MIN, Cell, SCENARIOS, Scenario, Tls};
+use crate::measure::{BUSY_PART_MIN, Cell, Context, SCENARIOS, Scenario, Tls};
 use crate::servers::{NGINX_DISK, NULL_SERVER};
 
 /// A median with minimum and maximum.
@@ -50,6 +50,75 @@ pub(crate) fn spread_text(values: impl IntoIterator<Item = f64>, decimals: usize
     Spread::of(values).map_or("-".to_owned(), |s| {
         format!("{:.decimals$} ({:.decimals$}..{:.decimals$})", s.median, s.min, s.max)
     })
+}
+
+/// All rounds of one server in a scenario that has a table for itself.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rounds<T> {
+    pub(crate) server: &'static str,
+    pub(crate) rounds: Vec<T>,
+    /// Why a round is missing, if one is.
+    pub(crate) note: Option<String>,
+}
+
+/// A column of figures: its header, the figure of a round, its decimals.
+pub(crate) type Column<T> = (&'static str, fn(&T) -> f64, usize);
+
+impl<T: fmt::Debug> Rounds<T> {
+    pub(crate) fn none_yet(server: &'static str) -> Rounds<T> {
+        Rounds { server, rounds: Vec::new(), note: None }
+    }
+
+    /// The spread of a figure over the rounds.
+    pub(crate) fn spread(&self, of: fn(&T) -> f64, decimals: usize) -> String {
+        spread_text(self.rounds.iter().map(of), decimals)
+    }
+}
+
+/// Measures all rows in each round. `one` gets the place of a row and the number of the round, and
+/// returns `None` if the row cannot be measured any more.
+///
+/// # Errors
+/// The user has stopped the bench.
+pub(crate) fn in_rounds<T: fmt::Debug>(
+    context: &Context<'_>,
+    name: &str,
+    rows: &mut [Rounds<T>],
+    mut one: impl FnMut(usize, u32) -> Option<Result<T, String>>,
+) -> Result<(), String> {
+    let of = context.rounds;
+    for round in 1..=of {
+        for (at, row) in rows.iter_mut().enumerate() {
+            context.check_stop()?;
+            let Some(measured) = one(at, round) else { continue };
+            eprintln!("round {round}/{of} {name} {:<24} {measured:?}", row.server);
+            match measured {
+                Ok(round) => row.rounds.push(round),
+                Err(why) => row.note = Some(why),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows as a table of these columns. `more` are columns that need more than one row: each with
+/// its header and its cells.
+pub(crate) fn of_rounds<T: fmt::Debug>(
+    rows: &[Rounds<T>],
+    columns: &[Column<T>],
+    more: &[(&'static str, Vec<String>)],
+) -> Table {
+    let headers = columns.iter().map(|(header, ..)| *header);
+    let headers = headers.chain(more.iter().map(|(header, _)| *header));
+    let header: Vec<&str> = ["server"].into_iter().chain(headers).chain(["note"]).collect();
+    let mut table = plain(&header);
+    for (at, row) in rows.iter().enumerate() {
+        let cells = columns.iter().map(|(_, of, decimals)| row.spread(*of, *decimals));
+        let cells = cells.chain(more.iter().map(|(_, cells)| cells[at].clone()));
+        let note = row.note.clone().unwrap_or_default();
+        table.add_row([row.server.to_owned()].into_iter().chain(cells).chain([note]));
+    }
+    table
 }
 
 /// The rounds of one server in one scenario, or why there are none.
@@ -190,51 +259,46 @@ pub(crate) fn plain(header: &[&str]) -> Table {
 
 /// The table of one scenario.
 pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
+    type OfSummary<'c> = (String, &'c dyn Fn(&Summary) -> String);
+    fn text(spread: Option<Spread>) -> String {
+        spread.map_or("-".to_owned(), |s| s.to_string())
+    }
     let (is_cold, has_streams) = (scenario.cold > 0, scenario.protocol != Protocol::Http1);
-    let has_peer = has_streams || scenario.is_passed_on();
     let is_tls = scenario.tls != Tls::No;
     let floor = if is_tls { "x better peer".to_owned() } else { format!("x {}", scenario.floor) };
-    let peer = format!("x {}", scenario.peer);
-    let mut header = vec!["server", "CPU us per request", &floor, "requests/s", "CPU used"];
+    let to_floor = |of: &Summary| text(if is_tls { of.to_peer } else { of.to_floor });
+    let rate = |of: &Summary| of.rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median));
+    let percent = |part: Option<f64>, decimals: usize| {
+        part.map_or("-".to_owned(), |part| format!("{:.decimals$} %", 100.0 * part))
+    };
+    let used = |of: &Summary| percent(of.utilisation.map(|s| s.median), 0);
+    let from_disk = |of: &Summary| percent(of.from_disk.map(|s| s.min), 1);
+    let bytes = |of: &Summary| of.bytes_per_cold.map_or("-".to_owned(), |b| format!("{b:.0}"));
+    let mut columns: Vec<OfSummary<'_>> = vec![
+        ("server".into(), &|of| of.server.clone()),
+        ("CPU us per request".into(), &|of| text(of.cpu_us)),
+        (floor, &to_floor),
+        ("requests/s".into(), &rate),
+        ("CPU used".into(), &used),
+    ];
     if is_cold || has_streams {
-        header.push("x own hot");
+        columns.push(("x own hot".into(), &|of| text(of.to_hot)));
     }
-    if has_peer {
-        header.push(&peer);
+    if has_streams || scenario.is_passed_on() {
+        columns.push((format!("x {}", scenario.peer), &|of| text(of.to_peer)));
     }
     if is_cold {
-        header.push("bytes per cold conn.");
+        columns.push(("bytes per cold conn.".into(), &bytes));
     }
     if scenario.is_of_disk() {
-        header.extend(["x nginx", "from its disk"]);
+        columns.push(("x nginx".into(), &|of| text(of.to_nginx)));
+        columns.push(("from its disk".into(), &from_disk));
     }
-    header.push("note");
+    columns.push(("note".into(), &|of| of.note.clone().unwrap_or_default()));
+    let header: Vec<&str> = columns.iter().map(|(header, _)| header.as_str()).collect();
     let mut table = plain(&header);
-    let text = |spread: Option<Spread>| spread.map_or("-".to_owned(), |s| s.to_string());
     for summary in summaries.iter().filter(|summary| summary.scenario == scenario.name) {
-        let mut cells = vec![
-            summary.server.clone(),
-            text(summary.cpu_us),
-            text(if is_tls { summary.to_peer } else { summary.to_floor }),
-            summary.rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
-            summary.utilisation.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s.median)),
-        ];
-        if is_cold || has_streams {
-            cells.push(text(summary.to_hot));
-        }
-        if has_peer {
-            cells.push(text(summary.to_peer));
-        }
-        if is_cold {
-            cells.push(summary.bytes_per_cold.map_or("-".to_owned(), |b| format!("{b:.0}")));
-        }
-        if scenario.is_of_disk() {
-            cells.push(text(summary.to_nginx));
-            let part = |s: Spread| format!("{:.1} %", 100.0 * s.min);
-            cells.push(summary.from_disk.map_or("-".to_owned(), part));
-        }
-        cells.push(summary.note.clone().unwrap_or_default());
-        table.add_row(cells);
+        table.add_row(columns.iter().map(|(_, cell)| cell(summary)));
     }
     format!("{}\n{table}", scenario.title)
 }

@@ -8,12 +8,11 @@
 use std::time::Duration;
 
 use load::{Phase, Plan, Schedule, Tick};
-use serde::Serialize;
 
 use crate::measure::Context;
 use crate::process;
 use crate::servers::{Running, Server};
-use crate::table::spread_text;
+use crate::table::{self, Column, Rounds};
 
 /// The name of the scenario.
 pub(crate) const NAME: &str = "tls_silent";
@@ -25,33 +24,15 @@ const OWN_FILES: u64 = 1;
 const SILENCE: Duration = Duration::from_secs(1);
 const REQUESTS_PER_S: f64 = 10.0;
 
-/// All rounds of one server.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Silent {
-    pub(crate) server: &'static str,
-    /// Bytes of each connection, by round.
-    pub(crate) bytes: Vec<f64>,
-    pub(crate) note: Option<String>,
-}
-
-pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Silent>, String> {
-    let with_tls = servers.iter().filter(|server| server.has_tls());
-    let empty = |server: &Server| Silent { server: server.name, bytes: Vec::new(), note: None };
-    let mut rows: Vec<_> = with_tls.map(|server| (empty(server), *server)).collect();
-    for round in 1..=context.rounds {
-        for (row, server) in &mut rows {
-            context.check_stop()?;
-            let measured = server
-                .start(context.ground, OWN_FILES)
-                .and_then(|running| bytes_of_each(context, &running));
-            eprintln!("round {round}/{} {NAME} {:<24} {measured:?}", context.rounds, row.server);
-            match measured {
-                Ok(bytes) => row.bytes.push(bytes),
-                Err(why) => row.note = Some(why),
-            }
-        }
-    }
-    Ok(rows.into_iter().map(|(row, _)| row).collect())
+/// Measures the bytes of a connection.
+pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Rounds<f64>>, String> {
+    let servers: Vec<&&Server> = servers.iter().filter(|server| server.has_tls()).collect();
+    let mut rows: Vec<_> = servers.iter().map(|server| Rounds::none_yet(server.name)).collect();
+    table::in_rounds(context, NAME, &mut rows, |at, _| {
+        let running = servers[at].start(context.ground, OWN_FILES);
+        Some(running.and_then(|running| bytes_of_each(context, &running)))
+    })?;
+    Ok(rows)
 }
 
 fn bytes_of_each(context: &Context<'_>, running: &Running) -> Result<f64, String> {
@@ -81,12 +62,5 @@ fn memory_beside(context: &Context<'_>, running: &Running, silent: u32) -> Resul
     if memory == 0 { Err("its memory is unknown".to_owned()) } else { Ok(memory) }
 }
 
-/// The rows as a table.
-pub(crate) fn table(rows: &[Silent]) -> comfy_table::Table {
-    let mut table = crate::table::plain(&["server", "bytes", "note"]);
-    for row in rows {
-        let bytes = spread_text(row.bytes.iter().copied(), 0);
-        table.add_row(vec![row.server.to_owned(), bytes, row.note.clone().unwrap_or_default()]);
-    }
-    table
-}
+/// The columns of the table.
+pub(crate) const COLUMNS: &[Column<f64>] = &[("bytes", |bytes| *bytes, 0)];

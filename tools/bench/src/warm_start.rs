@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::client::{self, Client};
 use crate::measure::Context;
 use crate::servers::{Running, Server, Tier};
-use crate::table::{Spread, spread_text};
+use crate::table::{self, Column, Rounds, Spread};
 
 /// The name of the scenario.
 pub(crate) const NAME: &str = "warm_start";
@@ -38,6 +38,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(1);
 /// One start of a server.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Start {
+    /// How long it took to fill the cache through the proxy before the first start, s.
+    pub(crate) filled_s: f64,
     /// From exec to the first answer, ms.
     pub(crate) answer_ms: f64,
     /// From exec to the first hit, ms.
@@ -50,17 +52,6 @@ pub(crate) struct Start {
     pub(crate) hits_at_rest: f64,
 }
 
-/// The starts of one server.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Starts {
-    pub(crate) server: &'static str,
-    pub(crate) objects: u32,
-    /// How long it took to fill the cache through the proxy, s.
-    pub(crate) filled_s: f64,
-    pub(crate) starts: Vec<Start>,
-    pub(crate) note: Option<String>,
-}
-
 /// The measurement.
 #[derive(Debug)]
 pub(crate) struct Bench<'b> {
@@ -69,52 +60,46 @@ pub(crate) struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    pub(crate) fn run(&self, servers: &[&Server]) -> Result<Vec<Starts>, String> {
-        let mut rows = Vec::new();
-        for server in servers.iter().filter(|server| server.tier == Tier::Disk) {
-            rows.push((self.filled(server)?, *server));
+    pub(crate) fn run(&self, servers: &[&Server]) -> Result<Vec<Rounds<Start>>, String> {
+        let servers: Vec<&&Server> =
+            servers.iter().filter(|server| server.tier == Tier::Disk).collect();
+        let (mut rows, mut running) = (Vec::new(), Vec::new());
+        for server in &servers {
+            let filled = self.filled(server);
+            self.context.check_stop()?;
+            let note = filled.as_ref().err().cloned();
+            rows.push(Rounds { note, ..Rounds::none_yet(server.name) });
+            running.push(filled.ok());
         }
-        for round in 1..=self.context.rounds {
-            thread::sleep(SYNCED_AFTER);
-            for ((starts, running), server) in &mut rows {
-                self.context.check_stop()?;
-                let Some(before) = running.take() else { continue };
-                let of = self.context.rounds;
-                let mut random = Rng::new(u64::from(round));
-                let started = self.start_again(before, server, &mut random);
-                let shown = started.as_ref().map(|(start, _)| start);
-                eprintln!("round {round}/{of} {NAME} {:<24} {shown:?}", server.name);
-                match started {
-                    Ok((start, again)) => {
-                        starts.starts.push(start);
-                        *running = Some(again);
-                    }
-                    Err(why) => starts.note = Some(why),
-                }
+        table::in_rounds(self.context, NAME, &mut rows, |at, round| {
+            if at == 0 {
+                thread::sleep(SYNCED_AFTER);
             }
-        }
-        Ok(rows.into_iter().map(|((starts, _), _)| starts).collect())
+            let (filled_s, before) = running[at].take()?;
+            let before = (filled_s, before);
+            let again = self.start_again(before, servers[at], &mut Rng::new(u64::from(round)));
+            Some(again.map(|(start, again)| {
+                running[at] = Some((filled_s, again));
+                start
+            }))
+        })?;
+        Ok(rows)
     }
 
-    /// Starts a server for the first time and fills it.
-    fn filled(&self, server: &Server) -> Result<(Starts, Option<Running>), String> {
+    /// Starts a server for the first time and fills it. Gives how long that took, in seconds.
+    fn filled(&self, server: &Server) -> Result<(f64, Running), String> {
         let began = Instant::now();
         let Context { ground, pace, stop, .. } = *self.context;
-        let running = server.start(ground, OWN_FILES).and_then(|running| {
-            client::fill(running.addr, PATH, self.objects, (pace.cpu, stop))?;
-            Ok(running)
-        });
-        self.context.check_stop()?;
+        let running = server.start(ground, OWN_FILES)?;
+        client::fill(running.addr, PATH, self.objects, (pace.cpu, stop))?;
         let filled_s = began.elapsed().as_secs_f64();
         eprintln!("{NAME} {:<24} filled in {filled_s:.1} s", server.name);
-        let note = running.as_ref().err().cloned();
-        let (server, starts) = (server.name, Vec::new());
-        Ok((Starts { server, objects: self.objects, filled_s, starts, note }, running.ok()))
+        Ok((filled_s, running))
     }
 
     fn start_again(
         &self,
-        before: Running,
+        (filled_s, before): (f64, Running),
         server: &Server,
         random: &mut Rng,
     ) -> Result<(Start, Running), String> {
@@ -144,7 +129,7 @@ impl Bench<'_> {
         let rest_ms = since_ms();
         let hits_at_rest = self.hits(&mut client, &mut next)?;
         let answer_ms = answer_ms.unwrap_or(hit_ms);
-        let start = Start { answer_ms, hit_ms, hits_at_once, rest_ms, hits_at_rest };
+        let start = Start { filled_s, answer_ms, hit_ms, hits_at_once, rest_ms, hits_at_rest };
         Ok((start, running))
     }
 
@@ -177,37 +162,24 @@ fn rest(running: &Running, stop: &AtomicBool) {
     }
 }
 
+/// The columns of the table.
+const COLUMNS: &[Column<Start>] = &[
+    ("filled in, s", |start| start.filled_s, 0),
+    ("first answer, ms", |start| start.answer_ms, 0),
+    ("first hit, ms", |start| start.hit_ms, 0),
+    ("idle after, ms", |start| start.rest_ms, 0),
+];
+
 /// The rows as a table.
-pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
-    let mut table = crate::table::plain(&[
-        "server",
-        "objects",
-        "filled in",
-        "first answer, ms",
-        "first hit, ms",
-        "hits at once",
-        "idle after, ms",
-        "hits then",
-        "note",
-    ]);
-    for row in rows {
-        let spread = |of: fn(&Start) -> f64| spread_text(row.starts.iter().map(of), 0);
-        let part = |of: fn(&Start) -> f64| {
-            let spread = Spread::of(row.starts.iter().map(of));
+pub(crate) fn table(rows: &[Rounds<Start>]) -> comfy_table::Table {
+    let hits = |of: fn(&Start) -> f64| {
+        let part = |row: &Rounds<Start>| {
+            let spread = Spread::of(row.rounds.iter().map(of));
             // The minimum: a start that lost objects is not compensated by another.
             spread.map_or("-".to_owned(), |s| format!("{:.2} %", 100.0 * s.min))
         };
-        table.add_row(vec![
-            row.server.to_owned(),
-            row.objects.to_string(),
-            format!("{:.0} s", row.filled_s),
-            spread(|start| start.answer_ms),
-            spread(|start| start.hit_ms),
-            part(|start| start.hits_at_once),
-            spread(|start| start.rest_ms),
-            part(|start| start.hits_at_rest),
-            row.note.clone().unwrap_or_default(),
-        ]);
-    }
-    table
+        rows.iter().map(part).collect()
+    };
+    let (at_once, at_rest) = (hits(|start| start.hits_at_once), hits(|start| start.hits_at_rest));
+    table::of_rounds(rows, COLUMNS, &[("hits at once", at_once), ("hits when idle", at_rest)])
 }

@@ -14,8 +14,8 @@
 //! - all other test programs, one after another, the longest first.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, the bugs
-//! planted on purpose, and each half of the product without the other.
+//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, what cores
+//! share under loom, the bugs planted on purpose, and each half of the product without the other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -47,9 +47,27 @@ const HISTORIES_SEEDS: u64 = 100;
 /// Tests of `runtime` that Miri runs: those of its `unsafe` code, as far as Miri knows the system
 /// calls of the test.
 const MIRI: [&[&str]; 2] = [
-    &["--lib", "--", "boxed::", "waker::", "sync::", "fs::page_buffer"],
+    &[
+        "--lib",
+        "--",
+        "allocations::",
+        "boxed::",
+        "waker::",
+        "sync::",
+        "sys::address",
+        "fs::page_buffer",
+    ],
     &["--test", "suite", "--", "on_the_twin::a", "on_the_twin::yielding", "--skip", "addresses"],
 ];
+
+/// Where the models of what cores share are: the mutexes and atomics of these crates are those of
+/// `runtime::sync::primitives`.
+const MODELLED: [&str; 4] = ["runtime", "store", "cache", "policy"];
+/// The name of the modules that have them.
+const MODELS: &str = "models::";
+/// loom runs every order with at most so many preemptions. A mistake that needs more is rare, and
+/// each more takes ten times as long.
+const PREEMPTIONS_MAX: &str = "3";
 
 /// One test program.
 struct Program {
@@ -170,6 +188,8 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
         totals.add("runtime under Miri", printed(&mut under_miri(root, tests)));
     }
     report_time("Miri", since);
+    totals.add("models of what cores share", printed(&mut under_loom(root)));
+    report_time("loom", since);
     if super::planted::run(root, &[]) != ExitCode::SUCCESS {
         totals.broken.push("bugs planted on purpose".into());
     }
@@ -189,6 +209,16 @@ fn under_miri(root: &Path, tests: &[&str]) -> Command {
     cargo.current_dir(root).args(["+nightly", "miri", "test", "--quiet", "-p", "runtime"]);
     cargo.args(tests).env("MIRIFLAGS", "-Zmiri-disable-isolation");
     cargo.env("CARGO_TARGET_DIR", root.join("target/miri"));
+    cargo
+}
+
+/// loom finds an order of steps in which a model fails, which a test meets once in a million runs.
+fn under_loom(root: &Path) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args(["test", "--quiet", "--locked", "--lib"]);
+    cargo.args(MODELLED.iter().flat_map(|name| ["-p", name])).args(["--", MODELS]);
+    cargo.env("RUSTFLAGS", "--cfg loom").env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS_MAX);
+    cargo.env("CARGO_TARGET_DIR", root.join("target/loom"));
     cargo
 }
 

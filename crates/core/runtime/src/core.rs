@@ -6,7 +6,7 @@
 //! wait for events (not at all if tasks are queued, otherwise until the next timer); read the
 //! clock; wake. So a request for a small object waits for one piece of a large one, however many
 //! large ones are in progress.
-//! Who owns: one thread. Nothing here is `Send`; other threads use [`crate::waker::Remote`].
+//! Who owns: one thread. Nothing here is `Send`; other threads use [`crate::remote::Remote`].
 //! What never happens: a borrow of the core's tables is held while a future, a foreign waker, or a
 //! destructor of either runs. A task that panics takes the core down: [`Runtime::block_on`] panics.
 
@@ -25,12 +25,13 @@ use readiness::{Choice, Event, Events, Kind, Poller};
 use crate::counters::{CounterCells, Counters, count};
 use crate::fs::pipes::Pipes;
 use crate::io::Io;
-use crate::sim::{Options as SimulationOptions, World as SimulatedWorld};
+use crate::remote::{self, MAIN_SLOT, Remote, TaskId};
+use crate::sim::options::Options as SimulationOptions;
+use crate::sim::world::World as SimulatedWorld;
 use crate::sys::World;
 use crate::task::{JoinHandle, Tasks};
 use crate::time::clock::Clock;
 use crate::time::wheel::Wheel;
-use crate::waker::{self, MAIN_SLOT, Remote, TaskId};
 
 /// Events fetched by one wait.
 const EVENTS_MAX: usize = 1024;
@@ -100,8 +101,8 @@ impl Runtime {
 
     fn on(poller: Poller, world: World) -> io::Result<Runtime> {
         let remote = Arc::new(Remote::new(poller.waker()?));
-        let id = waker::enter_core(&remote)
-            .ok_or_else(|| io::Error::other(format!("more than {} cores", waker::CORES_MAX)))?;
+        let id = remote::enter_core(&remote)
+            .ok_or_else(|| io::Error::other(format!("more than {} cores", remote::CORES_MAX)))?;
         let clock = Clock::new(&world);
         let core = Rc::new(Core {
             id,
@@ -202,7 +203,7 @@ impl Drop for Runtime {
             tasks.iter().for_each(|task| task.cancel());
         }
         drop(entered);
-        waker::leave_core(self.core.id);
+        remote::leave_core(self.core.id);
     }
 }
 

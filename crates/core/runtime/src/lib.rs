@@ -47,6 +47,7 @@ mod future;
 mod io;
 pub mod net;
 pub mod process;
+mod remote;
 pub mod sim;
 pub mod stop;
 pub mod sync;

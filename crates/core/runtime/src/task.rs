@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::waker::{GENERATION_MASK, MAIN_SLOT, TASKS_MAX, TaskId};
+use crate::remote::{GENERATION_MASK, MAIN_SLOT, TASKS_MAX, TaskId};
 
 /// A task as the core sees it.
 pub(crate) trait Runnable {

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use crate::codec::{Failed, decoded_bytes_max};
+use crate::Failed;
 use crate::limits::PIECE_BYTES;
 
 /// Output that ends at a bound.
@@ -92,13 +92,13 @@ impl<P: AsRef<[u8]>> Read for Input<'_, P> {
     }
 }
 
-/// Reads a decoder to its end, within the limits.
+/// Reads a decoder to its end. Beyond `in_proportion` bytes the input is a bomb.
 pub(crate) fn read_all(
     decoder: &mut impl Read,
-    coded_bytes: u64,
+    in_proportion: u64,
     bytes_max: u64,
 ) -> Result<Vec<u8>, Failed> {
-    let most = decoded_bytes_max(coded_bytes).min(bytes_max);
+    let most = in_proportion.min(bytes_max);
     let mut output = Bounded::new(most);
     let mut piece = [0; PIECE_BYTES];
     loop {

@@ -4,34 +4,8 @@
 //! enforces the limits. The same bytes, coding and level give the same output, as long as the
 //! library has the same version.
 
-use std::fmt;
-
-use crate::Coding;
 use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
-
-/// Why there is no output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
-    /// The output would be longer than the caller allows.
-    TooLong,
-    /// The output would be more than [`DECODED_RATIO_MAX`] times as long as the input.
-    Bomb,
-    /// The input is not of this coding, or is truncated.
-    Malformed,
-    /// This build has no codecs.
-    Unavailable,
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Failed::TooLong => "the output exceeds its limit",
-            Failed::Bomb => "the output is out of proportion to the input",
-            Failed::Malformed => "the input is malformed or truncated",
-            Failed::Unavailable => "this build has no codecs",
-        })
-    }
-}
+use crate::{Coding, Failed};
 
 /// Codes a body.
 ///
@@ -80,10 +54,10 @@ pub fn decoded_bytes_max(coded_bytes: u64) -> u64 {
 mod with_codecs {
     use std::io::Write;
 
-    use super::Failed;
-    use crate::Coding;
+    use super::decoded_bytes_max;
     use crate::bounded::{Bounded, Input, read_all};
     use crate::limits::{BROTLI_WINDOW_LOG, PIECE_BYTES, ZSTD_LEVEL_MAX, ZSTD_WINDOW_LOG_MAX};
+    use crate::{Coding, Failed};
 
     pub(super) fn encode<P: AsRef<[u8]>>(
         coding: Coding,
@@ -130,22 +104,22 @@ mod with_codecs {
         bytes_max: u64,
     ) -> Result<Vec<u8>, Failed> {
         let input = Input::new(pieces);
-        let coded_bytes = input.bytes();
+        let in_proportion = decoded_bytes_max(input.bytes());
         match coding {
             Coding::Gzip => {
                 let mut decoder = flate2::bufread::MultiGzDecoder::new(input);
-                read_all(&mut decoder, coded_bytes, bytes_max)
+                read_all(&mut decoder, in_proportion, bytes_max)
             }
             Coding::Brotli => {
                 let mut decoder = brotli::Decompressor::new(input, PIECE_BYTES);
-                read_all(&mut decoder, coded_bytes, bytes_max)
+                read_all(&mut decoder, in_proportion, bytes_max)
             }
             Coding::Zstd => {
                 let decoder = zstd::stream::read::Decoder::with_buffer(input);
                 let mut decoder = decoder.map_err(|_| Failed::Malformed)?;
                 let bounded = decoder.window_log_max(ZSTD_WINDOW_LOG_MAX);
                 bounded.map_err(|_| Failed::Malformed)?;
-                read_all(&mut decoder, coded_bytes, bytes_max)
+                read_all(&mut decoder, in_proportion, bytes_max)
             }
         }
     }

@@ -18,9 +18,11 @@ pub mod limits;
 pub mod rules;
 
 pub use accept::Accept;
-pub use codec::{Failed, decode, decoded_bytes_max, encode};
+pub use codec::{decode, decoded_bytes_max, encode};
 pub use fields::TagRule;
 pub use rules::{Level, Rules, Types};
+
+use std::fmt;
 
 /// A content coding that this crate reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,30 @@ impl Coding {
             return Some(Coding::Gzip);
         }
         Coding::ALL.into_iter().find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes()))
+    }
+}
+
+/// Why there is no output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// The output would be longer than the caller allows.
+    TooLong,
+    /// The output would be more than [`limits::DECODED_RATIO_MAX`] times as long as the input.
+    Bomb,
+    /// The input is not of this coding, or is truncated.
+    Malformed,
+    /// This build has no codecs.
+    Unavailable,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Failed::TooLong => "the output exceeds its limit",
+            Failed::Bomb => "the output is out of proportion to the input",
+            Failed::Malformed => "the input is malformed or truncated",
+            Failed::Unavailable => "this build has no codecs",
+        })
     }
 }
 

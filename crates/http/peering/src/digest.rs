@@ -43,19 +43,15 @@
 use md5::{Digest as _, Md5};
 
 use crate::bytes::{Malformed, Problem, Reader, malformed};
-use crate::limits::{DIGEST_BYTES_MAX, DIGEST_CAPACITY_MAX, PERCENT_SET_MAX};
+use crate::limits::{BITS_PER_ENTRY, DIGEST_BYTES_MAX, DIGEST_CAPACITY_MAX, PERCENT_SET_MAX};
+
+pub use crate::limits::HEADER_BYTES;
 
 /// The path of a digest.
 pub const PATH: &[u8] = b"/squid-internal-periodic/store_digest";
 
 /// The media type of a digest.
 pub const CONTENT_TYPE: &str = "application/cache-digest";
-
-/// The bytes before the mask.
-pub const HEADER_BYTES: usize = 128;
-
-/// The bits per entry that Squid uses unless configured, and that we use.
-pub const BITS_PER_ENTRY: u8 = 5;
 
 /// How much of a digest a server should send before the remainder, so that Squid reads it
 /// correctly: the header, and as many bytes of the mask.

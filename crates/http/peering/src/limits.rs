@@ -1,7 +1,5 @@
 //! Every limit of this crate by name, and how they relate.
 
-use crate::digest;
-
 /// The longest ICP message (RFC 2186: "The ICP message length MUST not exceed 16,384 octets").
 pub const ICP_BYTES_MAX: usize = 16_384;
 
@@ -11,9 +9,15 @@ pub const HTCP_BYTES_MAX: usize = 8191;
 /// The largest cache digest, with its header: more than 26 million URLs at five bits each.
 pub const DIGEST_BYTES_MAX: usize = 16 << 20;
 
+/// The bytes of a digest before its mask.
+pub const HEADER_BYTES: usize = 128;
+
+/// The bits per entry that Squid uses unless configured, and that we use.
+pub const BITS_PER_ENTRY: u8 = 5;
+
 /// The most keys for which a digest is made: as many as fit.
 pub const DIGEST_CAPACITY_MAX: usize =
-    (DIGEST_BYTES_MAX - digest::HEADER_BYTES) * 8 / digest::BITS_PER_ENTRY as usize;
+    (DIGEST_BYTES_MAX - HEADER_BYTES) * 8 / BITS_PER_ENTRY as usize;
 
 /// The most percent of its bits that a useful digest has set, as in Squid. At 65 %, 18 % of absent
 /// URLs are false hits.

@@ -65,7 +65,7 @@ impl Trial {
                     && last.server.is_some() == interval.server.is_some()
             });
             match merged.last_mut() {
-                Some(into) if joins => merge(into, interval),
+                Some(into) if joins => into.add(interval),
                 before => {
                     // A gap in the numbers stays a gap.
                     let gap = last.as_ref().is_some_and(|last| last.index + 1 < interval.index);
@@ -174,28 +174,30 @@ impl Trial {
     }
 }
 
-/// Adds an interval to the one before it.
-fn merge(into: &mut Interval, one: &Interval) {
-    into.length_ns += one.length_ns;
-    add_modes(&mut into.machine, &one.machine);
-    if let Some((into, one)) = into.server.as_mut().zip(one.server.as_ref()) {
-        add_times(into, one);
+impl Interval {
+    /// Adds a later interval to this one, which becomes longer.
+    pub fn add(&mut self, later: &Interval) {
+        self.length_ns += later.length_ns;
+        add_modes(&mut self.machine, &later.machine);
+        if let Some((own, later)) = self.server.as_mut().zip(later.server.as_ref()) {
+            add_times(own, later);
+        }
+        let same_cpu = |a: &CpuModes, b: &CpuModes| a.cpu == b.cpu;
+        sum_up(&mut self.cpus, &later.cpus, same_cpu, |own, later| {
+            add_modes(&mut own.modes, &later.modes);
+        });
+        let same_thread =
+            |a: &ThreadTimes, b: &ThreadTimes| (a.pid, a.tid) == (b.pid, b.tid) && a.name == b.name;
+        sum_up(&mut self.threads, &later.threads, same_thread, |own, later| {
+            own.total_ns += later.total_ns;
+            own.user_ns += later.user_ns;
+            own.kernel_ns += later.kernel_ns;
+            own.wakes += later.wakes;
+        });
+        self.requests += later.requests;
+        self.requests_ended += later.requests_ended;
+        self.recorder_ns += later.recorder_ns;
     }
-    let same_cpu = |a: &CpuModes, b: &CpuModes| a.cpu == b.cpu;
-    sum_up(&mut into.cpus, &one.cpus, same_cpu, |into, one| {
-        add_modes(&mut into.modes, &one.modes);
-    });
-    let same_thread =
-        |a: &ThreadTimes, b: &ThreadTimes| (a.pid, a.tid) == (b.pid, b.tid) && a.name == b.name;
-    sum_up(&mut into.threads, &one.threads, same_thread, |into, one| {
-        into.total_ns += one.total_ns;
-        into.user_ns += one.user_ns;
-        into.kernel_ns += one.kernel_ns;
-        into.wakes += one.wakes;
-    });
-    into.requests += one.requests;
-    into.requests_ended += one.requests_ended;
-    into.recorder_ns += one.recorder_ns;
 }
 
 fn add_modes(into: &mut Modes, one: &Modes) {

@@ -1,5 +1,5 @@
-//! The named formats. They are written by hand: the result is that of a format string, but faster
-//! (a test compares the two).
+//! The named formats. Each is written by hand, because that is faster than a format string. A test
+//! compares the result with the result of a format string.
 
 use http1::Name;
 use http1::write::decimal;

@@ -6,7 +6,10 @@
 //! [`formats`] has the named formats; [`template`] parses format strings, whose codes are listed in
 //! [`codes`]; [`writer`] is the thread.
 //!
-//! What never happens: a line is lost and not counted; bytes of a client break a line in two.
+//! What never happens:
+//!
+//! - A line is lost and not counted.
+//! - Bytes of a client break a line in two.
 
 #![forbid(unsafe_code)]
 
@@ -120,17 +123,13 @@ pub struct CoreLog {
     sampling: Sampling,
 }
 
-/// Which requests are recorded. One value, so that a hit reads one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Needs {
-    /// None: there is no access log, and no page watches.
-    Nothing,
-    /// A sample, for the pages that watch.
-    Samples,
+/// Why requests are recorded. One value, so that a hit reads one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Needs {
     /// All, for the access log.
-    Lines,
-    /// All, and a sample of them.
-    Both,
+    lines: bool,
+    /// A sample, for the pages that watch.
+    samples: bool,
 }
 
 impl CoreLog {
@@ -141,7 +140,7 @@ impl CoreLog {
             format,
             lines: RefCell::default(),
             second: Cell::new(Civil::of(0)),
-            needs: Cell::new(Needs::Nothing),
+            needs: Cell::default(),
             watch,
             sampling: Sampling::default(),
         };
@@ -152,39 +151,37 @@ impl CoreLog {
     /// Whether exchanges must be recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.needs.get() != Needs::Nothing
+        self.needs.get() != Needs::default()
     }
 
     /// Whether this hit must be recorded, by [`CoreLog::record_hit`]. Asked once for each hit.
     #[inline]
     pub fn takes_hit(&self) -> bool {
-        match self.needs.get() {
-            Needs::Nothing => false,
-            Needs::Samples => self.sampling.chooses(),
-            Needs::Lines | Needs::Both => true,
-        }
+        let needs = self.needs.get();
+        needs.lines || needs.samples && self.sampling.chooses()
     }
 
     /// Whether a recorded request becomes a line.
     pub fn has_lines(&self) -> bool {
-        matches!(self.needs.get(), Needs::Lines | Needs::Both)
+        self.needs.get().lines
     }
 
     /// Records a hit that [`CoreLog::takes_hit`] took.
     pub fn record_hit(&self, record: &Record<'_>) {
-        match self.needs.get() {
-            Needs::Samples => self.watch.add(record, self.sampling.weight()),
-            _ => self.record(record),
+        match self.has_lines() {
+            true => self.record(record),
+            // It was chosen.
+            false => self.watch.add(record, self.sampling.weight()),
         }
     }
 
     /// Records an exchange.
     pub fn record(&self, record: &Record<'_>) {
         let needs = self.needs.get();
-        if matches!(needs, Needs::Samples | Needs::Both) && self.sampling.chooses() {
+        if needs.samples && self.sampling.chooses() {
             self.watch.add(record, self.sampling.weight());
         }
-        if matches!(needs, Needs::Lines | Needs::Both) {
+        if needs.lines {
             self.add_line(record);
         }
     }
@@ -208,13 +205,8 @@ impl CoreLog {
 
     /// Notices whether a page watches. Called at each tick.
     pub fn look_at_watchers(&self) {
-        let has_log = !matches!(self.sink, Sink::Off);
-        self.needs.set(match (has_log, self.watch.is_watched()) {
-            (false, false) => Needs::Nothing,
-            (false, true) => Needs::Samples,
-            (true, false) => Needs::Lines,
-            (true, true) => Needs::Both,
-        });
+        let lines = !matches!(self.sink, Sink::Off);
+        self.needs.set(Needs { lines, samples: self.watch.is_watched() });
         self.sampling.tick();
     }
 

@@ -13,11 +13,14 @@ const _: () = assert!(BATCH_BYTES < QUEUE_BYTES_MAX);
 pub(crate) const URLS_MAX: usize = 256;
 /// Bytes of a URL that are kept.
 pub(crate) const URL_BYTES_MAX: usize = 200;
-/// Reasons that are kept of a URL; further ones count as the last.
+/// Reasons that are kept for each URL. A further reason counts as the last.
 pub(crate) const REASONS_MAX: usize = 4;
-/// Reasons that are kept of all URLs together.
+/// Reasons that are kept for all URLs together.
 pub(crate) const REASONS_OF_ALL_MAX: usize = 16;
 /// Requests that a core samples between two ticks.
 pub(crate) const SAMPLES_OF_TICK: u32 = 60;
-/// From so many samples on, old ones count half.
+/// When the table has this many samples, all counts are halved.
 pub(crate) const SAMPLES_REMEMBERED: u64 = 50_000;
+const _: () = assert!(0 < REASONS_MAX && REASONS_MAX <= REASONS_OF_ALL_MAX);
+const _: () = assert!(URLS_MAX as u64 <= SAMPLES_REMEMBERED);
+const _: () = assert!((SAMPLES_OF_TICK as u64) < SAMPLES_REMEMBERED);

@@ -35,13 +35,13 @@ pub struct Record<'a> {
     pub response_head: &'a [u8],
     /// Its `Content-Type`; empty if it has none.
     pub content_type: &'a [u8],
-    /// Bytes sent, heads and body ...
+    /// Bytes sent, with heads and body.
     pub bytes: u64,
-    /// ... and of the body alone.
+    /// Bytes sent of the body.
     pub body_bytes: u64,
     /// The server of the response, if it is not only from the store.
     pub upstream: Option<SocketAddr>,
-    /// What that server is to us.
+    /// The relation of that server to this proxy.
     pub hierarchy: Hierarchy,
     /// Whether the connection stays open.
     pub keep: bool,
@@ -54,8 +54,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record of a client that was refused before it sent a request. `response` is what it got:
-    /// a head and a text, or nothing, which the log shows as status 000.
+    /// The record of a client that was refused before it sent a request. `response` is the head and
+    /// the text that were sent. If nothing was sent, the log shows status 000.
     pub fn of_none(
         client: SocketAddr,
         (listener, scheme): (SocketAddr, Scheme),
@@ -215,7 +215,7 @@ pub(crate) fn squid_code(record: &Record<'_>) -> &'static [u8] {
         Outcome::Revalidated => code!("TCP_REFRESH_UNMODIFIED"),
         Outcome::Replaced => code!("TCP_REFRESH_MODIFIED"),
         Outcome::Tunnel => code!("TCP_TUNNEL"),
-        // The client has not waited for what was not in the store.
+        // The client left before the fetch was complete.
         Outcome::Refused if record.broken.is_some() => b"TCP_MISS_ABORTED",
         Outcome::Refused | Outcome::Own => code!("NONE_NONE"),
         Outcome::Denied => code!("TCP_DENIED"),

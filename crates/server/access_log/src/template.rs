@@ -21,18 +21,11 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    fn name(self) -> &'static str {
+    /// The name of its owner, and the codes that have no value here.
+    fn name_and_without(self) -> (&'static str, &'static str) {
         match self {
-            Dialect::Squid => "Squid's",
-            Dialect::Apache => "Apache's",
-        }
-    }
-
-    /// Codes of the dialect that have no value here.
-    fn without(self) -> &'static str {
-        match self {
-            Dialect::Squid => SQUID_WITHOUT,
-            Dialect::Apache => APACHE_WITHOUT,
+            Dialect::Squid => ("Squid's", SQUID_WITHOUT),
+            Dialect::Apache => ("Apache's", APACHE_WITHOUT),
         }
     }
 
@@ -209,14 +202,12 @@ impl<'t> Parser<'t> {
     /// An error in one line. Control characters in quoted text are escaped.
     fn wrong(&self, at: usize, what: impl std::fmt::Display) -> String {
         let column = self.text.get(..at).map_or(at, |before| before.chars().count()) + 1;
-        let mut line = format!("log format, column {column}: ");
-        for c in what.to_string().chars() {
-            match c {
-                c if c.is_control() => line.extend(c.escape_default()),
-                c => line.push(c),
-            }
-        }
-        line
+        let what = what.to_string();
+        let plain = what.chars().flat_map(|c| match c.is_control() {
+            true => c.escape_default().collect(),
+            false => vec![c],
+        });
+        format!("log format, column {column}: ") + &plain.collect::<String>()
     }
 
     fn escape(&mut self) -> Result<(), String> {
@@ -277,11 +268,12 @@ impl<'t> Parser<'t> {
         if argument.is_none() && code.argument != Argument::None {
             argument = self.argument(start)?;
         }
-        let quote = quote.unwrap_or(match self.inside {
-            Some(b'"') => Quote::Quotes,
-            Some(b'[') => Quote::Bracket,
-            _ => Quote::Url,
-        });
+        let quote = match (quote, self.inside) {
+            (Some(quote), _) => quote,
+            (None, Some(b'"')) => Quote::Quotes,
+            (None, Some(b'[')) => Quote::Bracket,
+            (None, _) => Quote::Url,
+        };
         let what = self.what(start, (name, code), argument)?;
         Ok(Value { what, quote, layout, only: None })
     }
@@ -375,11 +367,11 @@ impl<'t> Parser<'t> {
         let distance = |(name, _): &(&str, _)| strsim::damerau_levenshtein(name, asked);
         let (name, code) = self.dialect.codes().min_by_key(distance).expect("a dialect has codes");
         let nearest = format!("; the nearest is %{name}: {}", code.help);
-        let dialect = self.dialect.name();
-        if self.dialect.without().split(' ').any(|name| is_or_begins(asked, name)) {
-            let text = format!("%{asked} is one of {dialect} codes but has no value here{nearest}");
-            return self.wrong(start, text);
-        }
-        self.wrong(start, format!("%{asked} is not one of {dialect} codes{nearest}"))
+        let (dialect, without) = self.dialect.name_and_without();
+        let text = match without.split(' ').any(|name| is_or_begins(asked, name)) {
+            true => format!("%{asked} is one of {dialect} codes but has no value here{nearest}"),
+            false => format!("%{asked} is not one of {dialect} codes{nearest}"),
+        };
+        self.wrong(start, text)
     }
 }

@@ -29,11 +29,9 @@ impl Quote {
     #[inline]
     fn is_plain(self, byte: u8) -> bool {
         match self {
-            Quote::Url => matches!(byte, b'!' | b'#'..=b'[' | b']'..=b'~'),
+            Quote::Url => is_unquoted(byte) && byte != b' ',
             Quote::Bracket => matches!(byte, b' ' | b'!' | b'#'..=b'Z' | b'^'..=b'~'),
-            Quote::Quotes | Quote::Apache => {
-                matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~')
-            }
+            Quote::Quotes | Quote::Apache => is_unquoted(byte),
             Quote::Raw => !matches!(byte, b'\n' | b'\r'),
         }
     }
@@ -53,6 +51,11 @@ impl Quote {
     }
 }
 
+/// Whether a byte is printable and needs no escape between quotes.
+fn is_unquoted(byte: u8) -> bool {
+    matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~')
+}
+
 /// Appends `text`, or `otherwise` if it is empty.
 #[inline]
 pub(super) fn quoted(out: &mut Vec<u8>, text: &[u8], quote: Quote, otherwise: &[u8]) {
@@ -70,20 +73,18 @@ pub(super) fn quoted(out: &mut Vec<u8>, text: &[u8], quote: Quote, otherwise: &[
 /// Appends the content of a JSON string, without the quotes. Bytes that are not UTF-8 become
 /// `\u00XX`, so that they stay recognisable.
 pub(super) fn json_chars(out: &mut Vec<u8>, text: &[u8]) {
-    let plain = |byte: &u8| matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~');
-    if text.iter().all(plain) {
-        out.extend_from_slice(text);
-    } else {
-        for chunk in text.utf8_chunks() {
-            for char in chunk.valid().chars() {
-                match char {
-                    '"' | '\\' => out.extend([b'\\', char as u8]),
-                    '\u{0}'..='\u{1f}' | '\u{7f}' => json_byte(out, char as u8),
-                    _ => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
-                }
+    if text.iter().all(|byte| is_unquoted(*byte)) {
+        return out.extend_from_slice(text);
+    }
+    for chunk in text.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '"' | '\\' => out.extend([b'\\', char as u8]),
+                '\u{0}'..='\u{1f}' | '\u{7f}' => json_byte(out, char as u8),
+                _ => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
-            chunk.invalid().iter().for_each(|byte| json_byte(out, *byte));
         }
+        chunk.invalid().iter().for_each(|byte| json_byte(out, *byte));
     }
 }
 
@@ -234,18 +235,14 @@ pub(super) const CONVERSIONS: &str = "%a %b %d %e %F %h %H %j %m %M %R %s %S %T 
 
 /// The position of the first unknown conversion in a time format.
 pub(super) fn bad_conversion(format: &[u8]) -> Option<usize> {
-    let civil = Civil::of(0);
+    let is_known = |letter: &u8| Civil::of(0).conversion(&mut Vec::new(), *letter);
     let mut at = 0;
-    while at < format.len() {
-        if format[at] == b'%' {
-            let known =
-                format.get(at + 1).is_some_and(|&letter| civil.conversion(&mut Vec::new(), letter));
-            if !known {
-                return Some(at);
-            }
-            at += 1;
+    while let Some(sign) = memchr::memchr(b'%', &format[at..]) {
+        at += sign;
+        if !format.get(at + 1).is_some_and(is_known) {
+            return Some(at);
         }
-        at += 1;
+        at += 2;
     }
     None
 }

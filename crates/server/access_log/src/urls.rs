@@ -5,8 +5,11 @@
 //! the one with the fewest requests, and its count begins there. The count is shown without that
 //! beginning, so it is never too high.
 //!
-//! What never happens: a core waits for the table (if it is taken, the sample is lost, and a page
-//! keeps what it has); a table exists for long while no page watches.
+//! What never happens:
+//!
+//! - A core waits for the table. If the table is locked, the sample is lost, and a page keeps the
+//!   figures that it has.
+//! - A table exists for long while no page watches.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -47,11 +50,11 @@ pub struct UrlCount {
     pub url: String,
     /// Requests in the sample, weighted by how many each stands for.
     pub requests: u64,
-    /// Those of them that were answered from the store.
+    /// Requests that were answered from the store.
     pub hits: u64,
-    /// Why the others were not.
+    /// Why the other requests were not.
     pub reasons: Vec<(String, u64)>,
-    /// What `requests` began with.
+    /// The count at which `requests` began.
     inherited: u64,
 }
 
@@ -145,6 +148,7 @@ impl Table {
                 count(&mut of.reasons, &why, weight, REASONS_MAX);
             }
         }
+        debug_assert!(of.inherited + of.hits <= of.requests, "{of:?}");
     }
 
     /// The place of the request's URL, which may replace another one.
@@ -174,6 +178,7 @@ impl Table {
         let inherited = self.urls[place].requests;
         self.urls[place] = UrlCount { url, requests: inherited, inherited, ..UrlCount::default() };
         self.places.insert(self.url.clone(), place);
+        debug_assert!(self.places.len() == self.urls.len() && self.urls.len() <= URLS_MAX);
         place
     }
 
@@ -298,6 +303,7 @@ impl Sampling {
         random ^= random << 5;
         self.random.set(random);
         // From 0 to 2 · (stride − 1), on average stride − 1.
+        debug_assert!(self.stride.get() >= 1);
         self.skip.set(random % (2 * self.stride.get() - 1));
         self.chosen.set(self.chosen.get() + 1);
         true

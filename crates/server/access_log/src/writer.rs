@@ -36,7 +36,7 @@ static SENDER: LockKind = LockKind::new("access log: queue of the writer");
 #[derive(Debug)]
 pub struct Queue {
     sender: Lock<Sender<Message>>,
-    /// Those that are being written included.
+    /// Bytes that were handed over and are not written yet.
     bytes_waiting: AtomicUsize,
     lines_lost: AtomicU64,
 }
@@ -55,6 +55,7 @@ impl Queue {
     }
 
     pub(super) fn push(&self, lines: Vec<u8>) {
+        debug_assert_eq!(lines.last(), Some(&b'\n'), "whole lines are handed over");
         let waiting = self.bytes_waiting.fetch_add(lines.len(), Ordering::AcqRel);
         if waiting + lines.len() > QUEUE_BYTES_MAX {
             self.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
@@ -164,7 +165,11 @@ fn write_lines(file: File, path: &Path, receiver: &Receiver<Message>, queue: &Qu
                         }
                     }
                 }
-                queue.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
+                let waiting = queue.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
+                assert!(
+                    waiting >= lines.len(),
+                    "the bytes were counted when they were handed over"
+                );
             }
             Message::Reopen => match open_for_append(path) {
                 Ok(file) => {
@@ -180,8 +185,8 @@ fn write_lines(file: File, path: &Path, receiver: &Receiver<Message>, queue: &Qu
     }
 }
 
-/// If the files cannot be compared, they are taken for one: an empty line does less harm than two
-/// lines that are joined.
+/// Whether both are the same file. If that is unknown, they count as the same: an empty line does
+/// less harm than two joined lines.
 fn is_same(before: &File, after: &File) -> bool {
     let identity = |file: &File| file.metadata().map(|of| (of.dev(), of.ino())).ok();
     identity(before) == identity(after)
@@ -190,7 +195,7 @@ fn is_same(before: &File, after: &File) -> bool {
 /// Where lines are written.
 struct Output<W> {
     file: W,
-    /// It ends with a part of a line.
+    /// The file ends with a part of a line.
     is_torn: bool,
 }
 

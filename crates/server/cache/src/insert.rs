@@ -178,8 +178,9 @@ impl Cache {
         if let Some(before) = &place.instead_of {
             self.remove_older(before, noted.edition.requested_ms);
         }
-        self.insert_now(place.key, entry);
+        // A client that gets the response from here on finds the fetches outrun that began before.
         storing.note(place.key, noted);
+        self.insert_now(place.key, entry);
         Ok(())
     }
 

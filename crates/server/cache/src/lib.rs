@@ -23,6 +23,8 @@ mod insert;
 pub mod key;
 pub mod limits;
 mod lookup;
+#[cfg(all(test, loom))]
+mod models;
 pub mod partial;
 pub mod paths;
 pub mod pressure;

@@ -17,11 +17,12 @@
 //! What never happens: a response requested before an acknowledged change serves a request that
 //! came after the acknowledgement.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use caching::Edition;
 use hashbrown::HashMap;
+use runtime::sync::primitives::AtomicU64;
 use runtime::sync::{Guard, Lock, LockKind};
 use store::{Generation, Key};
 
@@ -30,10 +31,10 @@ use crate::partial::Partial;
 use crate::stored::Head;
 
 /// A power of two. The shards reduce lock contention between cores.
-const SHARDS: usize = 16;
+const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// A power of two. A request without a watch takes a stamp, which is a copy of one of these counts.
-const STAMPS: usize = 256;
+const STAMPS: usize = if cfg!(loom) { 2 } else { 256 };
 
 /// All watches, by URI.
 #[derive(Debug)]

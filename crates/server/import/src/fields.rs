@@ -10,8 +10,8 @@ pub(crate) fn is_free(name: &str) -> bool {
         && !fixed.split(' ').any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Whether a change of this field of a response would change stored responses, and not only those
-/// that clients get. The store reads them, and a change of a route comes before the store.
+/// Whether a change of this field would change stored responses, and not only what clients get. The
+/// store reads these fields, and a route changes a response before the store reads it.
 pub(crate) fn is_about_caching(name: &str) -> bool {
     // The store honours several of the fields for nginx, and nginx honours all of them.
     let is_for_nginx =
@@ -21,11 +21,11 @@ pub(crate) fn is_about_caching(name: &str) -> bool {
     is_for_nginx || names.split(' ').any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// How the fields begin by which an upstream says something to nginx.
+/// The start of the names of fields in which an upstream sends orders to nginx.
 const FOR_NGINX: &str = "x-accel-";
 
-/// Whether a field of a response has the tags by which it is purged. The store reads it, and in
-/// front of servers no client gets it.
+/// Whether a field of a response lists the tags for purges. The store reads the field, and a
+/// reverse listener never sends it to clients.
 pub(crate) fn has_tags(name: &str) -> bool {
     ["surrogate-key", "cache-tag"].iter().any(|one| name.eq_ignore_ascii_case(one))
 }

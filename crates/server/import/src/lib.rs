@@ -1,25 +1,32 @@
-//! Configuration files of Squid, nginx and Varnish, written as ours; and the file to start with.
+//! Translates configuration files of Squid, nginx and Varnish into ours, and writes the file that
+//! `plimsoll init` starts with.
 //!
 //! [`import()`] takes a text and returns our file and a note for each directive: carried, carried
 //! with a difference, or not carried, with the reason. Each language is a module of the same
-//! shape: a parser that keeps lines, and a table from a directive to what becomes of it.
+//! shape: a parser that keeps line numbers, and a table from a directive to what becomes of it.
+//! All languages share [`table`] (the form of the tables), [`input`] (included files, limits),
+//! [`note`] (one note for each directive) and [`tree`] (the keys of our file).
 //!
 //! [`starter`] writes a file from a few settings, through the same list of keys.
 //!
-//! The caller reads files, also those that are included. What never happens: a directive is
-//! dropped without a note; the imported file lets in a request that the original keeps out, unless
-//! [`Options::open`] is set; I/O, or a look at a clock.
+//! The caller reads all files, included files too. What never happens:
+//!
+//! - A directive is dropped without a note.
+//! - The imported file lets in a request that the original keeps out, unless [`Options::open`] is
+//!   set.
+//! - The crate does I/O or reads a clock.
 //!
 //! # What it promises
 //!
-//! Every directive of the original has a note with its line: carried, carried with a difference,
-//! not carried; one that nothing took was not carried. The imported file opens nothing that a rule
-//! of the original keeps closed, unless the user asks for it; a directive that is not known counts
-//! as such a rule. Keys are written through one list, which a test compares with those of `config`.
-//! Settings of a level refer to directives and copy none, so that an import costs as much as its
-//! file is long; a test counts what is allocated. Real servers and ours answer the same 200
-//! requests alike, except for listed differences; where rules are not carried, ours opens and
-//! shares no more than they do.
+//! - Every directive of the original has a note with its line. A directive that no function used
+//!   is noted as not carried.
+//! - The imported file opens nothing that a rule of the original keeps closed, unless the user asks
+//!   for it. An unknown directive counts as such a rule.
+//! - Keys are written through one list. A test compares the list with the keys of `config`.
+//! - The cost of an import grows linearly with the length of the file, because the settings of a
+//!   level refer to directives and copy none. A test counts the allocated bytes.
+//! - The real server and ours answer the same 200 requests alike, except for listed differences.
+//!   Where rules are not carried, our server opens and shares no more than the real server does.
 #![forbid(unsafe_code)]
 
 mod fields;

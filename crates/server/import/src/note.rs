@@ -14,14 +14,14 @@ use crate::table::Becomes;
 pub enum Fate {
     /// The imported file does the same.
     Carried,
-    /// Plimsoll has nothing that it would change, or does this always.
+    /// Plimsoll always does this, or has nothing that the directive would change.
     Nothing,
     /// The imported file does nearly the same; the note says what differs.
     Different,
-    /// It is not in the imported file. The note says why, and what to do.
+    /// The directive is not in the imported file. The note says why, and what to do.
     NotCarried,
-    /// It is not in the imported file, and it kept requests out. What it protected stays closed,
-    /// unless [`crate::Options::open`] is set.
+    /// The directive is not in the imported file, and it kept requests out. The part that it
+    /// protected stays closed, unless [`crate::Options::open`] is set.
     Unprotected,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Note {
 pub(crate) struct Place {
     pub(crate) file: Rc<str>,
     pub(crate) line: usize,
-    /// The number of the directive; 0 for a place that is none.
+    /// The number of the directive, from 1. A place without a directive has 0.
     id: usize,
 }
 
@@ -84,7 +84,7 @@ impl Place {
 }
 
 impl Place {
-    /// The number of the directive, which no other one has.
+    /// The number of the directive. No other directive has it.
     pub(crate) fn id(&self) -> usize {
         self.id
     }
@@ -99,18 +99,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// The notes of an import. A directive has one note: of two, the worse is kept. A directive that
-/// has none at the end was not carried.
+/// The notes of an import. A directive has one note: of two notes, the note with the worse fate is
+/// kept. A directive without a note was not carried.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// All directives, by their number less one, with their notes.
+    /// All directives with their notes. Directive number `n` is at `n - 1`.
     directives: Vec<(Place, String, Option<Note>)>,
 }
 
-/// No reason is added to a note that has this many bytes.
+/// A note whose reason has this many bytes gets no further reasons.
 const WHY_BYTES_MAX: usize = 400;
 
-/// The note of a directive that has no other.
+/// The reason in the note of a directive that no function used.
 pub(crate) const UNUSED: &str = "nothing in the imported file comes from it";
 
 impl Notes {
@@ -122,9 +122,11 @@ impl Notes {
 
     /// Gives a directive a fate.
     pub(crate) fn add(&mut self, at: &Place, fate: Fate, why: impl Into<String>) {
+        let (why, is_carried) = (why.into(), fate == Fate::Carried);
+        debug_assert_eq!(why.is_empty(), is_carried, "a note has a reason unless it is carried");
         let Some(id) = at.id.checked_sub(1) else { return };
         let (place, shown, there) = &mut self.directives[id];
-        let note = Note::new(place, shown, fate, &why.into());
+        let note = Note::new(place, shown, fate, &why);
         match there.as_mut() {
             Some(other) if other.fate >= note.fate => {
                 let has_room = other.why.len() < WHY_BYTES_MAX;
@@ -170,7 +172,7 @@ impl Notes {
         self.add(at, Fate::Unprotected, why);
     }
 
-    /// All notes, by file in the order of their first lines, and by line.
+    /// All notes, in the order of the files, then of the lines.
     pub(crate) fn sorted(self) -> Vec<Note> {
         let unused = |at: &Place, shown: &str| Note::new(at, shown, Fate::NotCarried, UNUSED);
         let all = self.directives.into_iter();

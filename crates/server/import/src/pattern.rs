@@ -1,20 +1,21 @@
-//! Regular expressions that say what one of our settings says: a few literal texts (`^/(a|b)/`), a
-//! path with captures (`^/([^/]+)/shop/(.*)$`), names of cookies, parameters of a query.
+//! Regular expressions that one of our settings can express: a few literal texts (`^/(a|b)/`), a
+//! path with captures (`^/([^/]+)/shop/(.*)$`), names of cookies, or parameters of a query.
 
 use crate::route::Path;
 
-/// Texts that an expression can stand for, at most.
+/// An expression stands for at most so many texts.
 const TEXTS_MAX: usize = 64;
 
 /// What an expression matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
     pub(crate) texts: Vec<String>,
-    /// It matches to the end.
+    /// The text is the whole path or host, and not only its start.
     pub(crate) whole: bool,
 }
 
-/// Reads an expression that begins with `^`. `None`: it is more than a few texts.
+/// Reads an expression that begins with `^`. Returns `None` if it stands for other than a few
+/// texts.
 pub(crate) fn literal(pattern: &str) -> Option<Literal> {
     let rest = pattern.strip_prefix('^')?;
     let (rest, whole) = match rest.strip_suffix('$') {
@@ -28,11 +29,10 @@ pub(crate) fn literal(pattern: &str) -> Option<Literal> {
             '\\' => vec![chars.next().filter(char::is_ascii_punctuation)?.to_string()],
             '(' => {
                 let group: String = chars.by_ref().take_while(|c| *c != ')').collect();
-                let group = group.strip_prefix("?:").unwrap_or(&group).to_owned();
-                let mut parts: Vec<String> =
-                    group.split('|').map(plain).collect::<Option<Vec<_>>>()?;
-                if chars.as_str().starts_with('?') {
-                    chars.next();
+                let group = group.strip_prefix("?:").unwrap_or(&group);
+                let mut parts: Vec<String> = group.split('|').map(plain).collect::<Option<_>>()?;
+                if let Some(rest) = chars.as_str().strip_prefix('?') {
+                    chars = rest.chars();
                     parts.push(String::new());
                 }
                 parts
@@ -57,7 +57,7 @@ pub(crate) fn literal(pattern: &str) -> Option<Literal> {
 }
 
 fn is_special(c: char) -> bool {
-    matches!(c, '.' | '*' | '+' | '?' | '[' | ']' | '{' | '}' | '^' | '$' | '|' | ')')
+    ".*+?[]{}^$|)".contains(c)
 }
 
 /// A part without special characters.
@@ -66,8 +66,7 @@ fn plain(text: &str) -> Option<String> {
     while let Some(c) = chars.next() {
         match c {
             '\\' => out.push(chars.next().filter(char::is_ascii_punctuation)?),
-            '(' => return None,
-            c if is_special(c) => return None,
+            c if c == '(' || is_special(c) => return None,
             c => out.push(c),
         }
     }
@@ -78,7 +77,7 @@ fn plain(text: &str) -> Option<String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Captured {
     pub(crate) text: String,
-    /// What `$1`, `\1` or the name of a group stands for, and how ours is repeated: `{c1}`, `{*}`.
+    /// What `$1`, `\1` or the name of a group stands for, as our file repeats it: `{c1}`, `{*}`.
     pub(crate) groups: Vec<(String, String)>,
 }
 
@@ -90,7 +89,7 @@ impl Captured {
         let number = self.groups.iter().filter(is_number).count() + 1;
         let mut name = format!("c{number}");
         if let Some(rest) = pattern.strip_prefix(class) {
-            // It has no number, so its name is another one.
+            // A class without brackets has no number, so its name must differ from those of groups.
             return Some((format!("d{}", rest.len()), rest));
         }
         let mut inner = pattern.strip_prefix('(')?;
@@ -112,7 +111,7 @@ impl Captured {
     }
 }
 
-/// Our path from an expression. Each capture is a whole segment, or the rest at the end.
+/// Translates an expression to our path. Each capture is a whole segment, or the rest of the path.
 pub(crate) fn path_of(pattern: &str) -> Option<(Path, Captured)> {
     let mut rest = pattern.strip_prefix('^')?;
     let (mut found, mut has_captures) = (Captured::default(), false);
@@ -154,7 +153,7 @@ pub(crate) fn path_of(pattern: &str) -> Option<(Path, Captured)> {
     }
 }
 
-/// Our host from an expression that captures its first label.
+/// Translates an expression that captures the first label to our host.
 pub(crate) fn host_of(pattern: &str) -> Option<Captured> {
     let mut found = Captured::default();
     let (name, mut rest) = found.take(pattern.strip_prefix('^')?, "[^.]+")?;
@@ -183,7 +182,7 @@ fn character(pattern: &str) -> Option<(char, &str)> {
     (!rest.starts_with(['*', '+', '?', '{'])).then_some((c, rest))
 }
 
-/// Repeats captures: `$1`, `${name}`, `$name`. `None` if a variable is none of them.
+/// Replaces captures (`$1`, `${name}`, `$name`). Returns `None` if a variable is not a capture.
 pub(crate) fn repeated(text: &str, sign: char, groups: &[(String, String)]) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once(sign) {
@@ -202,13 +201,14 @@ pub(crate) fn repeated(text: &str, sign: char, groups: &[(String, String)]) -> O
         out.push_str(&groups.iter().rev().find(|(own, _)| own == name)?.1);
         rest = left;
     }
-    // Braces that are written would be captures here.
+    // In our file, braces of the original would be captures.
     let plain = |text: &str| !text.contains(['{', '}']);
     out.push_str(rest);
     (plain(rest) && plain(&text.replace("${", "$").replace('}', ""))).then_some(out)
 }
 
-/// Before the name of a cookie: the start of the field, or another cookie.
+/// The parts of expressions that match before the name of a cookie: the start of the field, or the
+/// end of another cookie.
 const COOKIE_STARTS: [&str; 8] = [
     r"(^|;\s*)",
     r"(?:^|;\s*)",
@@ -220,11 +220,12 @@ const COOKIE_STARTS: [&str; 8] = [
     r"(^|\s*;\s*)",
 ];
 
-/// How a bypass differs whose expression could also match in the value of a cookie.
+/// The difference of a bypass whose expression also matches inside the value of a cookie.
 pub(crate) const COOKIE_NAMES: &str = "the names of cookies count, and not their values";
 
-/// Patterns for the cookies of which an expression needs one, and whether they are exactly these.
-/// Without the start of a cookie (`session=`), they are those whose names end so.
+/// The expression matches if the request has one of these cookies. Also returns whether the
+/// patterns are exact. If the expression lacks the start of a cookie (`session=`), the patterns
+/// match all names with this end.
 pub(crate) fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
     let start = COOKIE_STARTS.iter().find_map(|start| pattern.strip_prefix(start));
     let (rest, exact) = (start.unwrap_or(pattern), start.is_some());
@@ -238,7 +239,8 @@ pub(crate) fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
     Some((names.iter().map(|name| format!("{front}{name}{star}")).collect(), exact))
 }
 
-/// The parameters that a substitution takes out of a query, as patterns; `None`: it is none.
+/// The parameters that a substitution removes from a query, as patterns. Returns `None` for other
+/// expressions.
 pub(crate) fn parameters(pattern: &str) -> Option<Vec<String>> {
     let starts = [r"([?&])", r"(\?|&)", r"(\?|\&)", "[?&]", "&", r"\?", r"(?:[?&])"];
     let rest = starts.iter().find_map(|start| pattern.strip_prefix(start))?;
@@ -249,7 +251,8 @@ pub(crate) fn parameters(pattern: &str) -> Option<Vec<String>> {
     tail.is_empty().then_some(names)
 }
 
-/// A name, or several in brackets, in front of an expression. `utm_[^=&]*` is `utm_*`.
+/// The name at the start of an expression, or several names in brackets, and the rest of the
+/// expression. `utm_[^=&]*` is `utm_*`.
 fn names(pattern: &str) -> Option<(Vec<String>, &str)> {
     let name = |text: &str| {
         let stars = ["[^=&]*", "[a-z]+", r"\w+", "[^=]*", ".*"];
@@ -274,7 +277,8 @@ fn names(pattern: &str) -> Option<(Vec<String>, &str)> {
     }
 }
 
-/// Our media types from an expression for `Content-Type`; `None`: it is not a few.
+/// Translates an expression for `Content-Type` to media types. Returns `None` if it stands for
+/// other than a few types.
 pub(crate) fn types(pattern: &str) -> Option<Vec<String>> {
     let all = literal(pattern.strip_prefix("(?i)").unwrap_or(pattern))?.texts;
     let kind = |text: &String| match text.split_once('/') {

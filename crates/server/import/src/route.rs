@@ -1,4 +1,4 @@
-//! What one of our routes does: the form in which each language hands it to the file.
+//! What one of our routes does, in the form that all languages share.
 
 use std::time::Duration;
 
@@ -11,10 +11,16 @@ use crate::tree::{Section, Tree, Value};
 pub(crate) enum Path {
     /// All paths below it. The text ends with a slash.
     Prefix(String),
-    /// All paths that begin so, in the middle of a segment.
+    /// All paths that begin with this text, which ends in the middle of a segment.
     Start(String),
     Exact(String),
     Pattern(String),
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path::root()
+    }
 }
 
 impl Path {
@@ -36,7 +42,7 @@ impl Path {
         text
     }
 
-    /// How the paths begin that it matches.
+    /// The start that all matching paths have.
     pub(crate) fn start(&self) -> &str {
         let text = self.text();
         match self {
@@ -45,17 +51,18 @@ impl Path {
         }
     }
 
-    /// Segments that it names: of two that match, that with more is used.
+    /// The number of named segments. Of two paths that match a request, the path with more named
+    /// segments is used.
     pub(crate) fn segments(&self) -> usize {
         self.text().split('/').filter(|part| !part.is_empty() && *part != "*").count()
     }
 
-    /// Whether some path is one of both.
+    /// Whether a request can match both paths.
     pub(crate) fn meets(&self, other: &Path) -> bool {
         let (one, another) = (self.start(), other.start());
         let is_free = |part: &str| part.starts_with(['{', '*']);
         let same = |(a, b): (&str, &str)| a == b || is_free(a) || is_free(b);
-        // What follows is free. The last segment of a prefix may be the start of one.
+        // The rest of the path is free. The last segment of a prefix may be the start of a segment.
         let is_open = |path: &Path| match path {
             Path::Prefix(_) | Path::Start(_) => true,
             Path::Exact(_) | Path::Pattern(_) => path.text().ends_with('*'),
@@ -68,14 +75,17 @@ impl Path {
         (one.starts_with(another) || another.starts_with(one)) && fits && both.all(same)
     }
 
-    /// Whether all requests of both come to this one.
+    /// Whether every request that matches both paths gets this path.
     pub(crate) fn comes_before(&self, other: &Path) -> bool {
         !self.meets(other) || !matches!(other, Path::Exact(_)) && self.segments() > other.segments()
     }
 
     pub(crate) fn write(&self, section: &mut Section, from: &str) {
         match self {
-            Path::Prefix(text) => section.set("prefix", text.as_str(), from),
+            Path::Prefix(text) => {
+                debug_assert!(text.ends_with('/'), "{text} is no prefix of whole segments");
+                section.set("prefix", text.as_str(), from);
+            }
             Path::Start(text) => section.set("path", format!("{text}*"), from),
             Path::Exact(text) | Path::Pattern(text) => section.set("path", text.as_str(), from),
         }
@@ -95,7 +105,7 @@ pub(crate) enum Action {
         status: u64,
         body: String,
     },
-    /// It is not carried. Its requests must not go elsewhere.
+    /// The action is not carried. The requests must not find another route.
     NotCarried,
 }
 
@@ -121,8 +131,9 @@ impl Action {
         section.set("status", Value::Count(status), from);
     }
 
-    /// A redirect, if ours can do it. What a path captures (`{c1}`) may not be in the host, and the
-    /// host's capture (`own`) may not end it: no client may choose where a redirect leads.
+    /// A redirect, if our routes can express it. No client may choose the server that a redirect
+    /// leads to, so the host may not contain a capture of the path (`{c1}`), and may not end with
+    /// the capture of the host (`own`).
     pub(crate) fn redirect(status: u64, to: String, with_path: bool, own: &str) -> Option<Action> {
         let rest = to.split_once("://").map_or(&to[..], |(_, rest)| rest);
         let absolute = rest.len() < to.len();
@@ -140,11 +151,11 @@ impl Action {
     }
 }
 
-/// How texts with captures differ.
+/// The difference of texts with captures.
 pub(crate) const CAPTURES: &str = "what is captured is percent-encoded, and the query is not \
                                    repeated";
 
-/// What belongs to a key, and for how long responses are fresh.
+/// The parts of a key of the store, and how long responses are fresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
     /// `none` or `sort`.
@@ -152,16 +163,17 @@ pub(crate) struct Keys {
     pub(crate) drop: Vec<String>,
     pub(crate) keep: Vec<String>,
     pub(crate) cookies: Vec<String>,
-    /// Upstreams get only the cookies of the key with requests that the store may answer.
+    /// A request that the store may answer is sent to upstreams with the cookies of the key only.
     pub(crate) only_key_cookies: bool,
-    /// A stored response goes to every client with the cookie that it sets.
+    /// A stored response is sent with its Set-Cookie to every client.
     pub(crate) shares_cookies: bool,
     pub(crate) fields: Vec<String>,
     pub(crate) bypass: Vec<String>,
     pub(crate) lifetimes: Vec<Lifetime>,
 }
 
-/// Statuses that a lifetime cannot name: of a part, of an update, and of what answers one client.
+/// Statuses that a lifetime cannot name: of partial responses, of updates, and of responses to a
+/// single client.
 pub(crate) const WITHOUT_LIFETIME: [u16; 8] = [206, 304, 401, 407, 428, 429, 431, 511];
 
 /// Patterns for all statuses.
@@ -208,7 +220,7 @@ impl Keys {
             let section = route.below("route.lifetime");
             section.set_list("status", &one.status, from);
             section.set_list("content_type", &one.types, from);
-            // What is never fresh is never used stale, though others are.
+            // A response that is never fresh is never used stale, even if other responses are.
             let stale = one.ttl.filter(Duration::is_zero);
             section.set_some("ttl", one.ttl, from);
             section.set_some("grace", stale.or(one.grace), from);
@@ -244,7 +256,8 @@ pub(crate) fn change(
     }
 }
 
-/// A number in some seconds, as one of our rates; `None`: it is no whole number of any unit.
+/// The rate of so many events in so many seconds, in the first unit of our file in which it is a
+/// whole number.
 pub(crate) fn rate(count: u64, seconds: u64) -> Option<String> {
     let units = [(1, "s"), (60, "m"), (3600, "h"), (86_400, "d")];
     let whole =
@@ -253,7 +266,7 @@ pub(crate) fn rate(count: u64, seconds: u64) -> Option<String> {
     (amount > 0 && amount < 1 << 30).then(|| format!("{amount}/{}", whole.1))
 }
 
-/// A quota by the address of the client, with a name that no other one has.
+/// A quota with a name that no other quota has.
 pub(crate) fn quota(tree: &Tree, name: &str, by: &str, from: &Place) -> Section {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = name.chars().map(plain).take(40).collect();

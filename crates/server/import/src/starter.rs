@@ -1,7 +1,9 @@
 //! The file that `plimsoll init` writes: a short configuration with a comment for each line.
 //!
-//! It goes through the same list of keys as an imported file. What never happens: a file is
-//! written that the server does not accept; a forward listener is opened to public clients.
+//! The keys come from the same list as those of an imported file. What never happens:
+//!
+//! - The server refuses the file.
+//! - A forward listener is open to public clients.
 
 use std::net::SocketAddr;
 
@@ -17,7 +19,7 @@ pub enum Purpose {
     },
     /// A proxy that clients are configured to use, for all public servers.
     Forward,
-    /// The same, for mirrors of packages only; and a registry that clients name as their own.
+    /// A proxy for mirrors of packages only. Clients can also use it as their registry.
     Packages {
         /// Domains, each with its subdomains.
         mirrors: Vec<String>,
@@ -119,7 +121,7 @@ const HEAD: &str = "\
 # `plimsoll reference --example` prints every key with its meaning and its default.
 ";
 
-/// Settings that are not used yet. Each line after the first two is a line of TOML behind `# `.
+/// Settings in comments. Each line after the first two is a line of TOML behind `# `.
 const LATER: &str = "
 # What many add later. Remove the `# ` before the lines of a section, and restart:
 # plimsoll restart --admin ADDR

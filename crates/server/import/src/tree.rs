@@ -1,17 +1,17 @@
 //! The imported file: sections with keys, written as TOML with the line that each key comes from.
 //!
-//! Sections and keys are written through [`Section::new`] and [`Section::set`] only, by names that
-//! are in [`KEYS`]; a test compares that list with the keys of `config`. What never happens: a
-//! key that the server does not know is written.
+//! [`Section::new`] and [`Section::set`] accept only names that are in [`KEYS`]. A test compares
+//! that list with the keys of `config`. What never happens: the file has a key that the server
+//! does not know.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::Display;
 use std::time::Duration;
 
 use crate::note::Place;
 use crate::table::is_one;
 
-/// Sections, whether there can be several, and their keys.
+/// The names of sections, whether a file can have several of the name, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
     ("server", false, "workers user group admin"),
     ("listen", true, "address role proxy_from http2 http3"),
@@ -80,7 +80,7 @@ impl From<&str> for Value {
     }
 }
 
-/// A value of each type of Rust that has one.
+/// Values from types of Rust.
 macro_rules! values {
     ($($kind:ident: $type:ty),*) => {$(
         impl From<$type> for Value {
@@ -93,8 +93,11 @@ macro_rules! values {
 
 values!(Text: String, Texts: Vec<String>, Flag: bool, Count: u64, Time: Duration);
 
-/// What a closed route answers.
+/// The answer of a closed route.
 const CLOSED: &str = "closed by plimsoll import\n";
+
+/// The name of a key.
+pub(crate) type Key = &'static str;
 
 /// A section of the file.
 #[derive(Clone, Debug)]
@@ -118,12 +121,7 @@ impl Section {
     }
 
     /// Sets a key. The comment behind it is the place that it comes from, or a reason.
-    pub(crate) fn set(
-        &mut self,
-        key: &'static str,
-        value: impl Into<Value>,
-        from: impl fmt::Display,
-    ) {
+    pub(crate) fn set(&mut self, key: Key, value: impl Into<Value>, from: impl Display) {
         assert!(is_one(self.known, key), "the key {key} of {} is not in the list", self.name);
         let entry = (key, value.into(), from.to_string());
         match self.keys.iter_mut().find(|(there, ..)| *there == key) {
@@ -132,12 +130,19 @@ impl Section {
         }
     }
 
+    /// Sets a key that the file has once. Returns false if another line has set another value.
+    pub(crate) fn set_once(&mut self, key: Key, value: Value, from: &Place) -> bool {
+        let is_free = self.get(key).is_none_or(|there| *there == value);
+        self.set_some(key, is_free.then_some(value), from);
+        is_free
+    }
+
     /// Sets a key if there is a value.
     pub(crate) fn set_some(
         &mut self,
-        key: &'static str,
+        key: Key,
         value: Option<impl Into<Value>>,
-        from: impl fmt::Display,
+        from: impl Display,
     ) {
         if let Some(value) = value {
             self.set(key, value, from);
@@ -145,7 +150,7 @@ impl Section {
     }
 
     /// Sets a key if the list has an entry.
-    pub(crate) fn set_list(&mut self, key: &'static str, list: &[String], from: impl fmt::Display) {
+    pub(crate) fn set_list(&mut self, key: Key, list: &[String], from: impl Display) {
         self.set_some(key, (!list.is_empty()).then(|| list.to_vec()), from);
     }
 
@@ -165,9 +170,12 @@ impl Section {
         self.keys.retain(|(there, ..)| *there != key);
     }
 
-    /// A section below it: the same one at each call if there can be only one.
+    /// A section below this section. If there can be only one of the name, each call returns the
+    /// same section.
     pub(crate) fn below(&mut self, name: &'static str) -> &mut Section {
         let section = Section::new(name);
+        let is_below = name.strip_prefix(self.name).is_some_and(|rest| rest.starts_with('.'));
+        assert!(is_below, "{name} is not below {}", self.name);
         let there = self.below.iter().position(|other| other.name == name && !section.many);
         let at = there.unwrap_or_else(|| {
             self.below.push(section);
@@ -181,7 +189,8 @@ impl Section {
         self.below.iter().any(|section| section.name == name)
     }
 
-    /// Closes a route that a rule protected which was not carried. The comment has what it was.
+    /// Closes a route, because a rule that protected it was not carried. A comment has the action
+    /// that the route would have.
     pub(crate) fn close(&mut self) {
         if self.get("answer") == Some(&Value::from(CLOSED)) {
             return;
@@ -199,7 +208,7 @@ impl Section {
         self.set("status", Value::Count(403), reason);
     }
 
-    /// What it says, without its name and the lines that it comes from.
+    /// The keys and the sections below, without the name and the places that they come from.
     pub(crate) fn shape(&self) -> String {
         let keys = self.keys.iter().filter(|(key, ..)| *key != "name");
         let own: Vec<String> = keys.map(|(key, value, _)| Section::line_of(key, value)).collect();
@@ -216,7 +225,7 @@ impl Section {
         self.comments.push(text.into());
     }
 
-    /// The key as a line, to be shown in a comment.
+    /// A key as a line of a comment.
     pub(crate) fn line_of(key: &'static str, value: &Value) -> String {
         format!("{key} = {}", shown(value))
     }
@@ -287,10 +296,11 @@ impl Tree {
     }
 
     pub(crate) fn add(&mut self, section: Section) {
+        assert!(section.many, "there can be only one of {}", section.name);
         self.sections.entry(section.name).or_default().push(section);
     }
 
-    /// All of this name.
+    /// All sections of this name.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &Section> {
         self.sections.get(name).into_iter().flatten()
     }
@@ -299,7 +309,7 @@ impl Tree {
         self.sections.get_mut(name).into_iter().flatten()
     }
 
-    /// How many have this name.
+    /// The number of sections of this name.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.sections.get(name).map_or(0, Vec::len)
     }

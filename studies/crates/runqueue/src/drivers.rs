@@ -18,7 +18,6 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use regress::Rng;
-use serde::{Serialize, Serializer};
 
 use crate::Layout;
 use crate::arena::{Arena, BUFFER, BUFFER_BYTES, NONE, OWN, PENDING, Palette, Task};
@@ -82,12 +81,6 @@ impl fmt::Display for Driver {
             Driver::WebBench => "WebBench-like",
             Driver::Chat => "Chat-like",
         })
-    }
-}
-
-impl Serialize for Driver {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

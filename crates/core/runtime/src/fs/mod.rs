@@ -29,16 +29,13 @@ use crate::core;
 use crate::counters::count;
 use crate::sim::FileHandle;
 use crate::sys::World;
+use crate::sys::pipe::PAGE_BYTES;
 
 pub use crate::sys::options::OpenOptions;
 pub use open_watch::OpenWatch;
 pub use page_buffer::PageBuffer;
 pub use pages::{NotShared, PARTS_MAX, SharedPages, StablePages};
 pub use pool::{THREADS_MAX, unblock};
-
-/// The size of a page. The part of a write that fills whole pages of the file can bypass the page
-/// cache if it is page-aligned in memory too.
-const PAGE_BYTES: usize = 4096;
 
 /// The page cache holds a file in pieces of up to this many bytes, each at an offset that is a
 /// multiple of its size. Detaching only a part of a piece would change the piece in place.

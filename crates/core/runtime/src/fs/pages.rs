@@ -24,10 +24,10 @@ use std::path::Path;
 use std::ptr;
 use std::rc::Rc;
 
-use super::pipes::Pipe;
 use super::{PAGE_BYTES, real};
 use crate::core::{self, Core};
 use crate::sync::{Lock, LockKind};
+use crate::sys::pipe::Pipe;
 use crate::sys::real::check;
 
 /// Parts that are shared at once.

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::core;
-use crate::sim::{FileHandle, World};
+use crate::sim::FileHandle;
+use crate::sim::world::World;
 use crate::sys::World as AnyWorld;
 use crate::time;
 

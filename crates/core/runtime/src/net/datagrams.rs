@@ -15,7 +15,7 @@ use super::tcp::adopt;
 use crate::core;
 use crate::counters::count;
 use crate::io::{Direction, Socket};
-use crate::sim::World as SimulatedWorld;
+use crate::sim::world::World as SimulatedWorld;
 use crate::sys::World;
 
 /// The buffers of a socket, in each direction.

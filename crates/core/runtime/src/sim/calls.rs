@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use super::net::{Net, START_NS};
-use crate::fs::pipes::Pipe;
+use crate::sys::pipe::Pipe;
 
 /// The first moment of the simulated wall clock, in seconds since 1970: 1 January 2026.
 const EPOCH_S: u64 = 1_767_225_600;

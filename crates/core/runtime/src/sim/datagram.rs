@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use readiness::Ready;
 
-use super::error;
+use super::error::error;
 use super::net::{Event, Id, Net, Socket};
 
 /// The largest datagram that UDP carries.

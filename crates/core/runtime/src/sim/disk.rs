@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::error;
+use super::error::error;
 use super::rng::Rng;
 use crate::sys::options::OpenOptions;
 

@@ -13,12 +13,13 @@
 mod calls;
 mod datagram;
 mod disk;
+mod error;
 mod net;
-mod options;
+pub(crate) mod options;
 mod rng;
 mod stream;
 mod trace;
-mod world;
+pub(crate) mod world;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +34,7 @@ pub(crate) use disk::FileHandle;
 pub use disk::{Disk, DiskCounters, Faults, SECTOR_BYTES};
 pub use options::{Options, STALL_MAX};
 pub use rng::Rng;
-pub(crate) use world::World;
+use world::World;
 
 /// Puts a file onto the current core's simulated disk.
 ///
@@ -144,11 +145,6 @@ fn parse_seeds(text: &str) -> Option<Vec<u64>> {
         Some((start, end)) => Some((start.parse().ok()?..end.parse().ok()?).collect()),
         None => Some(vec![text.parse().ok()?]),
     }
-}
-
-/// The error with this number, as the system would return it.
-fn error<T>(number: i32) -> io::Result<T> {
-    Err(io::Error::from_raw_os_error(number))
 }
 
 fn with_world<T>(look: impl FnOnce(&World) -> T) -> T {

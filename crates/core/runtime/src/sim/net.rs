@@ -16,9 +16,9 @@ use std::time::Duration;
 use readiness::Ready;
 use readiness::simulated::Levels;
 
-use super::Options;
 use super::datagram::{Datagram, Datagrams};
-use super::error;
+use super::error::error;
+use super::options::Options;
 use super::rng::Rng;
 use super::stream::{Listener, Stream};
 use super::trace::Trace;

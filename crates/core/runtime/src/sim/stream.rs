@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use readiness::Ready;
 
-use super::STALL_MAX;
-use super::error;
+use super::error::error;
 use super::net::{Event, Id, Net, Socket};
+use super::options::STALL_MAX;
 use crate::sys::options::ListenOptions;
 
 /// A connect to a listener with a full backlog is repeated after this, as often as the kernel does.

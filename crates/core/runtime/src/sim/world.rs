@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use readiness::simulated::Levels;
 
-use super::Options;
 use super::disk::{Disk, FileHandle};
-use super::error;
+use super::error::error;
 use super::net::{Net, START_NS};
+use super::options::Options;
 
 /// The duration of a turn of the loop that does not sleep. Without it, a task that polls the clock
 /// would never see it move.

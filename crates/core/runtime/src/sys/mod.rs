@@ -8,6 +8,7 @@
 
 pub(crate) mod address;
 pub(crate) mod options;
+pub(crate) mod pipe;
 pub(crate) mod real;
 
 use std::io::{self, IoSlice};
@@ -16,8 +17,8 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use self::options::ListenOptions;
-use crate::fs::pipes::Pipe;
-use crate::sim::World as SimulatedWorld;
+use self::pipe::Pipe;
+use crate::sim::world::World as SimulatedWorld;
 
 /// Where the sockets of a core live.
 pub(crate) enum World {

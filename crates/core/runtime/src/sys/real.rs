@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::address::RawAddress;
 use super::options::ListenOptions;
-use crate::fs::pipes::{PIPE_BYTES, PIPE_BYTES_MIN, Pipe};
+use super::pipe::{PIPE_BYTES, PIPE_BYTES_MIN, Pipe};
 
 /// The kernel accepts at most this many buffers in one call (UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;

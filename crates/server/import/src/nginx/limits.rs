@@ -1,7 +1,8 @@
 //! `limit_req`, `limit_conn` and `limit_rate`, as quotas.
 //!
-//! A quota is for some hosts, and for a path with everything below it. So a limit is carried if it
-//! is that of all locations, of all of a server, or of one that has no other below it.
+//! A quota is for some hosts, and for a path with everything below it. So a limit is carried if all
+//! locations have it, if all locations of a server have it, or if a location and all locations
+//! below it have it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(crate) struct Limited<'d> {
     /// Its server.
     server: Place,
     hosts: Vec<String>,
-    /// Its server also has the requests for other hosts.
+    /// The server also answers requests for hosts that no server has.
     default: bool,
     path: Path,
     /// The limits that apply.
@@ -50,14 +51,14 @@ impl<'d> Limited<'d> {
     }
 }
 
-/// The locations with what is asked about them, so that no question looks at all of them.
+/// The locations, with indexes by limit, server and zone: no look-up passes over all locations.
 struct Locations<'l> {
     all: &'l [Limited<'l>],
-    /// Those that have a limit, by its number.
+    /// The locations that have a limit, by the number of the limit.
     having: HashMap<usize, Vec<&'l Limited<'l>>>,
-    /// Those of a server, by its number, and by how their paths begin.
+    /// The locations of a server, by the number of the server, sorted by the start of their paths.
     of_server: HashMap<usize, BTreeMap<(&'l str, usize), &'l Limited<'l>>>,
-    /// How many limits count in a zone.
+    /// The limits of each zone.
     in_zone: HashMap<(&'l str, &'l str), HashSet<usize>>,
 }
 
@@ -92,7 +93,7 @@ impl<'l> Locations<'l> {
         counts.into_keys().collect()
     }
 
-    /// Whether some location of the server below a path has not this limit.
+    /// Whether a location below this location lacks the limit.
     fn lacks_below(&self, one: &Limited<'_>, limit: &Directive) -> bool {
         let start = one.path.text();
         let inside = self.of_server.get(&one.server.id()).into_iter();
@@ -167,16 +168,16 @@ pub(crate) fn quotas<'h>(
 /// nginx's own limit on bodies.
 const BODY_BYTES_MAX: u64 = 1 << 20;
 
-/// The limit on bodies of a location, with its line; `None`: nginx's own.
+/// The limit on bodies of a location, with its line. `None` is nginx's default.
 pub(crate) type Body = Option<(Place, u64)>;
 
-/// `client_max_body_size`, if there is one. No bytes are no limit.
+/// `client_max_body_size`, if there is one. The size 0 means no limit.
 pub(crate) fn body(scope: &Scope<'_>) -> Body {
     let one = scope.get("client_max_body_size")?;
     Some((one.at.clone(), size(one.word(0)).filter(|bytes| *bytes > 0).unwrap_or(u64::MAX)))
 }
 
-/// Writes the limit on bodies. Ours is one for all routes, so it is the largest.
+/// Writes the limit on bodies. Our file has one limit for all routes, so it is the largest.
 pub(crate) fn bodies(all: &[Body], tree: &mut Tree, notes: &mut Notes) {
     let bytes = |one: &Body| one.as_ref().map_or(BODY_BYTES_MAX, |(_, bytes)| *bytes);
     let Some(largest) = all.iter().max_by_key(|one| bytes(one)) else { return };
@@ -198,7 +199,7 @@ fn zone_of(limit: &Directive) -> &str {
     if limit.name == "limit_req" { limit.option("zone") } else { limit.word(0) }
 }
 
-/// The hosts and the prefixes that have a limit. No host: all requests.
+/// The hosts and the prefixes that have a limit. An empty list of hosts stands for all hosts.
 fn places(
     limit: &Directive,
     locations: &Locations<'_>,
@@ -242,7 +243,7 @@ fn places(
     Ok(places)
 }
 
-/// A quota without its place, and how it differs.
+/// A quota without its hosts and its prefix, and how it differs.
 fn limit_of(
     limit: &Directive,
     after: Option<&Directive>,

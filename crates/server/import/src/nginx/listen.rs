@@ -14,11 +14,22 @@ use crate::note::Place;
 pub(crate) struct Listen {
     pub(crate) at: Place,
     pub(crate) address: String,
-    pub(crate) tls: bool,
-    pub(crate) http2: bool,
-    pub(crate) http3: bool,
-    pub(crate) proxy_header: bool,
-    pub(crate) default: bool,
+    /// The words after the address.
+    words: Vec<String>,
+}
+
+impl Listen {
+    pub(crate) fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|one| one == word)
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.has("ssl") || self.has("quic")
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        self.has("default_server") || self.has("default")
+    }
 }
 
 /// Reads a `listen` directive.
@@ -30,21 +41,13 @@ pub(crate) fn read(directive: &Directive) -> Result<Listen, String> {
     let address = address(text).ok_or_else(|| {
         format!("{text} is not an IP address and a port, so this address is not written")
     })?;
-    let has = |word: &str| directive.words.iter().skip(1).any(|other| other == word);
-    Ok(Listen {
-        at: directive.at.clone(),
-        address,
-        tls: has("ssl") || has("quic"),
-        http2: has("http2"),
-        http3: has("quic"),
-        proxy_header: has("proxy_protocol"),
-        default: has("default_server") || has("default"),
-    })
+    let words = directive.words.iter().skip(1).cloned().collect();
+    Ok(Listen { at: directive.at.clone(), address, words })
 }
 
 /// The address of a server without `listen`.
 pub(crate) fn usual(at: &Place) -> Listen {
-    Listen { at: at.clone(), address: "0.0.0.0:80".to_owned(), ..Listen::default() }
+    Listen { at: at.clone(), address: "0.0.0.0:80".to_owned(), words: Vec::new() }
 }
 
 fn address(text: &str) -> Option<String> {
@@ -60,7 +63,7 @@ fn address(text: &str) -> Option<String> {
     Some(std::net::SocketAddr::new(ip, 80).to_string())
 }
 
-/// Of the addresses of each server, the servers that are carried, and their addresses.
+/// Chooses the servers that are carried. Returns their places in the list, and their addresses.
 pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
     let mut addresses: Vec<(&str, Vec<usize>, bool)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -73,31 +76,28 @@ pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
                     if users.last() != Some(&at) {
                         users.push(at);
                     }
-                    *tls |= listen.tls;
+                    *tls |= listen.is_tls();
                 }
-                None => addresses.push((&listen.address, vec![at], listen.tls)),
+                None => addresses.push((&listen.address, vec![at], listen.is_tls())),
             }
         }
     }
-    // Of equals, `max_by_key` takes the last, so it goes through them backwards.
+    // The first of equal addresses wins: `max_by_key` returns the last, so the order is reversed.
     let best = addresses.iter().rev().max_by_key(|(_, users, tls)| (users.len(), *tls));
     let Some((_, users, _)) = best else { return (Vec::new(), Vec::new()) };
     let mut listens: Vec<Listen> = Vec::new();
     for (address, _, _) in addresses.iter().filter(|(_, other, _)| other == users) {
         let all = servers.iter().flatten().filter(|listen| listen.address == *address);
-        // An address has TLS if one of its servers says so.
-        listens.extend(all.cloned().reduce(|one, other| Listen {
-            tls: one.tls || other.tls,
-            http2: one.http2 || other.http2,
-            http3: one.http3 || other.http3,
-            proxy_header: one.proxy_header || other.proxy_header,
-            ..one
+        // An address has the words of all its servers.
+        listens.extend(all.cloned().reduce(|mut one, other| {
+            one.words.extend(other.words);
+            one
         }));
     }
     (users.clone(), joined(listens))
 }
 
-/// All addresses of IPv6 include those of IPv4 here, and a port is of TCP and of UDP.
+/// Our address `[::]` also accepts IPv4, so `0.0.0.0` with the same port is left out.
 fn joined(listens: Vec<Listen>) -> Vec<Listen> {
     let port_of_all = |listen: &Listen| listen.address.strip_prefix("[::]:").map(str::to_owned);
     let both: Vec<String> = listens.iter().filter_map(port_of_all).collect();

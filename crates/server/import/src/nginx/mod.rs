@@ -101,7 +101,7 @@ impl<'d> Nginx<'d> {
         let listens: Vec<Vec<Listen>> =
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
         let (chosen, addresses) = listen::chosen(&listens);
-        let is_default = |at: &&usize| listens[**at].iter().any(|listen| listen.default);
+        let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
         let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
         let mut closed_default = several_defaults(&chosen, &listens, &mut self.notes);
@@ -154,9 +154,10 @@ impl<'d> Nginx<'d> {
     fn listener(&mut self, listen: &Listen, servers: &[Server<'_>]) {
         let mut section = Section::new("listen");
         section.set("address", listen.address.clone(), &listen.at);
-        let http2 = listen.http2 || servers.iter().any(|server| server.scope.is("http2", "on"));
+        let http2 =
+            listen.has("http2") || servers.iter().any(|server| server.scope.is("http2", "on"));
         section.set("http2", http2, &listen.at);
-        if listen.proxy_header {
+        if listen.has("proxy_protocol") {
             let mut senders: Vec<String> = Vec::new();
             for sender in servers.iter().flat_map(|server| server.scope.all("set_real_ip_from")) {
                 let word = sender.word(0);
@@ -170,7 +171,7 @@ impl<'d> Nginx<'d> {
             let text = "PROXY headers are accepted from set_real_ip_from only";
             self.notes.different(&listen.at, text);
         }
-        if listen.tls {
+        if listen.is_tls() {
             let pairs = servers.iter().flat_map(|server| {
                 let chains = server.scope.all("ssl_certificate").iter();
                 chains.zip(server.scope.all("ssl_certificate_key"))
@@ -188,7 +189,7 @@ impl<'d> Nginx<'d> {
                 let text = "no server has a certificate, so this address is not written";
                 return self.notes.left(&listen.at, text);
             }
-            section.set("http3", listen.http3, &listen.at);
+            section.set("http3", listen.has("quic"), &listen.at);
             client_certificates(&mut section, servers, &mut self.notes);
         }
         self.tree.add(section);
@@ -199,12 +200,10 @@ impl<'d> Nginx<'d> {
         let Some(time) = timeout(time(one.word(0))) else {
             return Left("a time-out is from a millisecond to a day");
         };
-        let section = self.tree.section("limits");
-        if section.get(key).is_some_and(|other| *other != time) {
-            return Left("there is one value for all servers, and another line has it");
+        match self.tree.section("limits").set_once(key, time, &one.at) {
+            true => Carried,
+            false => Left("there is one value for all servers, and another line has it"),
         }
-        section.set(key, time, &one.at);
-        Carried
     }
 }
 
@@ -254,7 +253,8 @@ fn client_certificates(section: &mut Section, servers: &[Server<'_>], notes: &mu
     {
         section.below("listen.tls").set("only_tls13", true, &protocols.at);
     }
-    // The strictest of all servers is for all, because the name comes after the connection.
+    // The strictest setting holds for all servers, because a listener cannot tell them apart before
+    // the handshake.
     for server in servers {
         let Some(verify) = server.scope.get("ssl_verify_client") else { continue };
         let ca = server.scope.get("ssl_client_certificate");
@@ -275,8 +275,8 @@ fn client_certificates(section: &mut Section, servers: &[Server<'_>], notes: &mu
     }
 }
 
-/// The hosts of `server_name` that no server before has, as routes have them, and whether these are
-/// all whose requests would otherwise go to the default server.
+/// The hosts of `server_name` in the form of routes, without the hosts of earlier servers. Also
+/// returns whether all names are carried. Requests for a missing name go to the default server.
 fn hosts(
     block: &Directive,
     (default, below): (bool, &BTreeSet<String>),
@@ -286,7 +286,7 @@ fn hosts(
 ) -> (Vec<String>, bool) {
     let (mut hosts, mut all) = (Vec::new(), true);
     let names = || named(block.inner(), "server_name");
-    // A route that captures the host has no other hosts.
+    // A route that captures the host can have no other host.
     let is_alone = !default && names().map(|one| one.words.len()).sum::<usize>() == 1;
     for directive in names() {
         let mut left = Vec::new();
@@ -299,7 +299,7 @@ fn hosts(
             }
             let ends = bare.starts_with('.') || bare.ends_with('.') || bare.is_empty();
             let captured = name.strip_prefix('~').filter(|_| is_alone).and_then(host_of);
-            // A wildcard is asked before it.
+            // nginx compares wildcards first.
             let captured = captured.filter(|one| !is_below(&one.text, below));
             if let Some(captured) = captured {
                 hosts.push(captured.text);
@@ -326,7 +326,7 @@ fn hosts(
             }
         }
     }
-    // Captures of one label are the same hosts, whatever their names are.
+    // Two captures of one label match the same hosts, even if their names differ.
     hosts.retain(|host| match host.split_once("}.") {
         Some((_, below)) => taken.insert(format!("{{}}.{below}")),
         None => taken.insert(host.clone()),
@@ -334,7 +334,7 @@ fn hosts(
     (hosts, all)
 }
 
-/// The names below which some server has all hosts.
+/// The names `NAME` of all `*.NAME` and `.NAME`, of all servers.
 fn wildcards(blocks: &[&Directive]) -> BTreeSet<String> {
     let names = blocks.iter().flat_map(|block| named(block.inner(), "server_name"));
     let names = names.flat_map(|one| &one.words);
@@ -343,7 +343,7 @@ fn wildcards(blocks: &[&Directive]) -> BTreeSet<String> {
     names.filter_map(below).map(|name| name.to_ascii_lowercase()).collect()
 }
 
-/// Whether a wildcard is for the hosts of an expression, too.
+/// Whether a wildcard also matches the hosts of an expression.
 fn is_below(captured: &str, wildcards: &BTreeSet<String>) -> bool {
     let mut name = captured;
     while let Some((_, rest)) = name.split_once('.') {
@@ -355,10 +355,10 @@ fn is_below(captured: &str, wildcards: &BTreeSet<String>) -> bool {
     false
 }
 
-/// Whether two servers are the default ones of different addresses. Ours has one for all.
+/// Whether different addresses have different default servers. Our file has one for all addresses.
 fn several_defaults(chosen: &[usize], listens: &[Vec<Listen>], notes: &mut Notes) -> bool {
     let defaults = chosen.iter().flat_map(|at| listens[*at].iter().map(move |one| (*at, one)));
-    let defaults: Vec<(usize, &Listen)> = defaults.filter(|(_, one)| one.default).collect();
+    let defaults: Vec<(usize, &Listen)> = defaults.filter(|(_, one)| one.is_default()).collect();
     let several = defaults.iter().any(|(at, _)| *at != defaults[0].0);
     for (_, one) in defaults.iter().filter(|_| several) {
         let text = "one server is the default one of all addresses, and here are several, so it \
@@ -368,7 +368,7 @@ fn several_defaults(chosen: &[usize], listens: &[Vec<Listen>], notes: &mut Notes
     several
 }
 
-/// Whether servers ask for client certificates of different authorities: a listener has one.
+/// Whether servers verify clients by different authorities. Our listener has one authority.
 fn several_authorities(servers: &[Server<'_>], notes: &mut Notes) -> bool {
     let asks = |server: &&Server<'_>| {
         server.scope.is("ssl_verify_client", "on")

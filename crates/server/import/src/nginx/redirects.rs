@@ -9,9 +9,9 @@ use crate::route::{Action, CAPTURES, Path};
 use crate::table::Becomes::{Carried, Different, Text};
 use crate::table::is_one;
 
-/// What texts can repeat of the host and the path of a request.
+/// The parts of a request that a redirect can repeat.
 pub(crate) struct Names<'n> {
-    /// The hosts of the server, if it has no others.
+    /// The hosts of the server. Empty for the default server, which has other hosts too.
     pub(crate) hosts: &'n [String],
     pub(crate) groups: &'n [(String, String)],
 }
@@ -44,7 +44,7 @@ impl Names<'_> {
     }
 }
 
-/// Whether a directive answers itself.
+/// Whether a directive answers requests without an upstream.
 pub(crate) fn is_answer(directive: &Directive) -> bool {
     matches!(directive.name.as_str(), "return" | "rewrite")
 }
@@ -127,14 +127,14 @@ pub(crate) fn pattern(rewrite: &Directive, names: &Names<'_>) -> Option<(Path, A
     Some((path, action))
 }
 
-/// Variables that say by which address a client came, and not who it is or what it asks for.
+/// Variables of the address that the client used. They say nothing about the client or the path.
 const ADDRESSES: &str =
     "scheme https host http_host server_name server_port http_x_forwarded_proto";
 
 impl Nginx<'_> {
-    /// Writes the notes of the `if` blocks of a level. Returns whether one kept requests out: it
-    /// does unless it only redirects clients that came by another address, changes responses, or
-    /// sets a switch, which decides about the store alone.
+    /// Writes the notes of the `if` blocks of a level. Returns whether a block kept requests out. A
+    /// block keeps no request out if it only redirects clients that used another address, changes
+    /// responses, or sets a variable that decides about the store alone.
     pub(crate) fn conditions(&mut self, level: &[Directive]) -> bool {
         let mut any = false;
         for condition in named(level, "if") {
@@ -151,7 +151,7 @@ impl Nginx<'_> {
     fn keeps_out(&self, condition: &Directive) -> bool {
         let words = || condition.words.iter().map(String::as_str);
         let by_address = words().flat_map(variables).all(|name| is_one(ADDRESSES, &name));
-        // What is asked before a request to another site is answered without the page.
+        // A preflight request is answered without the page, so no client gets less.
         let is_preflight = words().collect::<String>() == "($request_method=OPTIONS)";
         let is_open = |one: &Directive| match one.name.as_str() {
             "return" => !table::restricts(one) && (by_address || is_preflight),

@@ -32,7 +32,7 @@ pub(crate) struct Server<'s> {
 }
 
 impl Server<'_> {
-    /// What texts of this scope can repeat.
+    /// The parts of a request that redirects of this scope can repeat.
     fn names<'n>(&'n self, scope: &'n Scope<'_>) -> Names<'n> {
         let hosts = if self.default { &[] } else { &self.hosts[..] };
         Names { hosts, groups: &scope.groups }
@@ -44,19 +44,19 @@ struct Route<'d> {
     path: Path,
     action: Action,
     scope: Scope<'d>,
-    /// What [`does`] says, if a location with an expression can have its requests.
+    /// The result of [`does`], if nginx compares expressions before it uses this location.
     does: Option<String>,
     /// `None`: nothing is stored.
     keys: Option<Keys>,
     closed: bool,
     /// What is taken off the start of Location.
     cut: Option<String>,
-    /// nginx has it without a location, unless there is one of this path.
+    /// nginx makes this redirect by itself, unless a location has this path.
     is_automatic: bool,
 }
 
 impl<'d> Route<'d> {
-    /// A route that stores nothing, and whose requests are no expression's.
+    /// A route that stores nothing, and whose requests no expression can take.
     fn plain(at: &Place, path: Path, action: Action, scope: &Scope<'d>) -> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
         let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
@@ -67,7 +67,7 @@ impl<'d> Route<'d> {
 /// A location with an expression.
 struct Other {
     at: Place,
-    /// How its paths begin.
+    /// The starts of its paths.
     starts: Vec<String>,
     does: String,
     /// `None`: nothing is stored.
@@ -196,12 +196,12 @@ impl<'d> Found<'_, 'd> {
         let mut scope = outer.inside(inner, &mut self.nginx.notes);
         scope.unprotected |= self.nginx.conditions(inner);
         let has = |name| named(inner, name).next().is_some();
-        // What it finds among its files decides whether the upstream is asked.
+        // The files of the server decide which requests go to the upstream.
         scope.unprotected |= has("try_files") && has("proxy_pass");
         let mut path = match self.path(location, &mut scope) {
             Ok(path) => path,
             Err(becomes) => {
-                // Requests that it keeps out would find another route.
+                // The requests that the location keeps out would find another route.
                 self.closed.all |= matches!(becomes, Unprotected(_));
                 return self.nginx.not_carried(location, &becomes, "its location is not carried");
             }
@@ -255,7 +255,7 @@ impl<'d> Found<'_, 'd> {
                 return Err(Unprotected(text));
             }
             _ => {
-                // Other requests do not reach a location with a name.
+                // No request of a client reaches a location with a name.
                 if !location.word(0).starts_with('@') {
                     self.others.push(Other {
                         at: location.at.clone(),
@@ -276,8 +276,8 @@ impl<'d> Found<'_, 'd> {
         }
     }
 
-    /// Where requests of an expression would find a route that does something else, that is closed;
-    /// where they would find one that stores otherwise, nothing is stored.
+    /// Compares each location with an expression with the routes that its requests would find. A
+    /// route that does something else is closed. A route that stores otherwise stores nothing.
     fn compare_others(&mut self) {
         let mut by_start: BTreeMap<&str, Vec<&Other>> = BTreeMap::new();
         for other in &self.others {
@@ -289,7 +289,7 @@ impl<'d> Found<'_, 'd> {
         for route in &mut self.routes {
             let Some(does) = &route.does else { continue };
             let path = route.path.start().to_ascii_lowercase();
-            // Those that begin above it, and those that begin below it.
+            // Expressions that begin above the path of the route, then those that begin below it.
             let above = (0..path.len()).filter(|end| path.is_char_boundary(*end));
             let above = above.filter_map(|end| by_start.get(&path[..end]));
             let below =
@@ -316,7 +316,7 @@ impl<'d> Found<'_, 'd> {
     fn write(self) {
         let own = self.routes.iter().filter(|route| !route.is_automatic);
         let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
-        // The location `/api` has this path, too, and `/api/` then redirects nothing.
+        // If there is also a location `/api`, nginx does not redirect `/api` to `/api/`.
         let is_own =
             |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
         for route in self.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
@@ -348,7 +348,7 @@ fn stores(scope: &Scope<'_>) -> Option<String> {
     Some([cache].into_iter().chain(more).map(|one| one.shown() + ";").collect())
 }
 
-/// How the paths begin, in lower case, that an expression matches.
+/// The starts of the paths that an expression matches, in lower case.
 pub(super) fn starts(pattern: &str) -> Vec<String> {
     if let Some(found) = literal(pattern) {
         return found.texts.iter().map(|text| text.to_ascii_lowercase()).collect();
@@ -370,7 +370,7 @@ pub(super) fn starts(pattern: &str) -> Vec<String> {
     vec![text[..text.len() - usize::from(optional && !text.is_empty())].to_ascii_lowercase()]
 }
 
-/// Whether the path of a route cannot have this text as it is.
+/// Whether this text cannot be the path of a route.
 fn has_no_route(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     path.contains(['?', '#', ' ', '{', '}', '*', '\\']) || matches!(last, "." | "..")
@@ -399,7 +399,7 @@ fn action<'d>(
         }
     };
     let (host, forwarded) = sent(scope, authority);
-    // Without a line, nginx takes its own URL of the server out of Location.
+    // By default, nginx removes the URL of the upstream from Location.
     let redirect = scope.get("proxy_redirect");
     let (cuts, becomes) = match redirect.map_or("default", |one| one.word(0)) {
         "default" => (host.as_deref() == Some(authority), Carried),
@@ -444,7 +444,7 @@ fn server_of<'d>(pass: &'d Directive, path: &Path) -> Result<(&'d str, &'d str),
     Ok((scheme, authority))
 }
 
-/// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
+/// The Host that upstreams get, `None` for the client's, and whether X-Forwarded-For is sent.
 fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
     let mut host = Some(authority.to_owned());
     let (mut added, mut others, mut has_text) = (None, false, false);
@@ -466,8 +466,8 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
             _ => {}
         }
     }
-    // A field that is replaced must not be appended to the client's. The three fields are sent
-    // together, so a fixed text would have the server's own value beside it.
+    // If the original replaces X-Forwarded-For, ours must not append to the client's field. The
+    // three fields are sent together, so no upstream gets them if one of them has a fixed text.
     (host, added.unwrap_or(others && !has_text))
 }
 
@@ -534,7 +534,8 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
             notes.left(&header.at, text);
         }
         if fields::is_free(name) && !is_sent && !is_own(name, value) {
-            // A value that is not carried replaced the client's, which the upstream would believe.
+            // The original replaces the client's field. If the new value is not carried, the field
+            // is removed, so that the upstream does not believe the client.
             let new = fixed(value, &scope.groups);
             if new.is_none() && value.contains('$') {
                 notes.left(&header.at, REMOVED);
@@ -564,11 +565,11 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     }
 }
 
-/// A value without variables, or with captures alone.
+/// A value whose only variables are captures, in the form of our file.
 fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
     match value.contains('$') {
         true => repeated(value, '$', groups),
-        // In a route with captures, braces would be more of them.
+        // In a route with captures, braces are captures.
         false if !groups.is_empty() && value.contains('{') => None,
         false => Some(value.to_owned()).filter(|value| !value.is_empty()),
     }

@@ -1,8 +1,8 @@
 //! What a location inherits from its server, and a server from `http`.
 //!
-//! A value replaces the inherited one. Of the directives of which there can be several, such as
-//! `add_header`, a level that has any inherits none. A scope refers to the directives, so that its
-//! cost does not depend on what they contain.
+//! A value replaces the inherited value. A level can have several `add_header` and other
+//! directives of [`LISTS`]; a level with one of them inherits none of that name. A scope refers to
+//! directives, so its size does not depend on what they contain.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,9 +24,9 @@ enum Access {
     /// All clients are let in.
     #[default]
     Open,
-    /// No client is.
+    /// No client is let in.
     Denied,
-    /// Some clients are, and routes do not know which.
+    /// Some clients are let in, and routes cannot distinguish them.
     Unknown,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Scope<'d> {
     access: Access,
     /// A rule that keeps requests out is not carried.
     pub(crate) unprotected: bool,
-    /// What `$1`, or a name, captures of the host and the path.
+    /// The captures of the host and the path, by number or name.
     pub(crate) groups: Vec<(String, String)>,
 }
 

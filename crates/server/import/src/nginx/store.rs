@@ -15,19 +15,19 @@ use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
 use crate::table::is_one;
 use crate::tree::{Section, Tree, Value};
 
-/// Names of cookies that a `map` asks for, by its variable without `$`.
+/// The cookies that a `map` looks at, by its variable without `$`.
 pub(crate) type Maps = BTreeMap<String, Vec<String>>;
 
 /// Where variables get their values and where they are used.
 #[derive(Debug, Default)]
 struct Uses {
-    /// How often each is set, by `set` or as the result of a block such as `map`.
+    /// How many places set each variable: `set`, `map` and similar blocks.
     set: BTreeMap<String, usize>,
-    /// Those that `set` sets.
+    /// The variables of `set`.
     by_set: BTreeSet<String>,
-    /// Those that decide about the store.
+    /// The variables that decide about the store.
     of_store: BTreeSet<String>,
-    /// Those that are used for something else.
+    /// The variables with another use.
     others: BTreeSet<String>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn switches(all: &[Directive]) -> (Maps, BTreeSet<String>) {
     (maps, of_store.filter(|name| !uses.others.contains(*name)).cloned().collect())
 }
 
-/// A `map` block, with its variable; `None`: ours cannot say it.
+/// The variable and the cookies of a `map` block. Returns `None` if our file cannot express it.
 pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
     let variable = only(block.word(1))?;
     let is_off = |text: &str| matches!(text, "" | "0");
@@ -101,7 +101,7 @@ pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
 
 /// `proxy_cache`, if it is on.
 pub(crate) fn cache<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
-    // What is not buffered is not stored.
+    // nginx does not store a response that it does not buffer.
     let is_on = |cache: &&Directive| cache.word(0) != "off" && !scope.is("proxy_buffering", "off");
     scope.get("proxy_cache").filter(is_on)
 }
@@ -160,7 +160,7 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
         };
         let becomes = match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
             Some(names) => {
-                // With one name more than fit, nothing is stored.
+                // With more names than fit, nothing is stored.
                 for name in names.concat() {
                     if keys.bypass.len() <= PATTERNS_MAX {
                         add(&mut keys.bypass, name);
@@ -212,7 +212,7 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Becomes {
             ("args" | "query_string", _) => has_query = true,
             ("scheme" | "proxy_host" | "http_host" | "host" | "server_name" | "is_args", _)
             | ("request_method" | "server_port", _) => {}
-            // The names of our parameters have a case.
+            // Our file compares names of parameters with case.
             (_, Some(("arg", name))) => add(&mut keys.keep, &written[written.len() - name.len()..]),
             (_, Some(("cookie", name))) => add(&mut keys.cookies, name),
             (_, Some(("http", "cookie" | "authorization" | "range" | "te" | "connection"))) => {
@@ -285,7 +285,7 @@ fn lifetimes(scope: &Scope<'_>, overrule: bool, keys: &mut Keys, notes: &mut Not
             keys.lifetimes.push(Lifetime { status, ttl: Some(ttl), overrule, ..usual.clone() });
         }
     }
-    // What has no lifetime is not stored there, and validated at each use here.
+    // nginx does not store a response without a lifetime. Ours validates it at each use.
     let (status, ttl) = (all_statuses(), Some(Duration::ZERO));
     keys.lifetimes.push(Lifetime { status, ttl, ..Lifetime::default() });
 }
@@ -340,13 +340,10 @@ pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes)
 
 /// Sets a key that our file has once, for all routes.
 fn set(section: &mut Section, key: &'static str, value: Value, one: &Directive, notes: &mut Notes) {
-    match section.get(key) {
-        Some(there) if *there != value => {
-            notes.left(&one.at, format!("{key} is one for all routes, and another line has it"));
-        }
-        _ => {
-            section.set(key, value, &one.at);
-            notes.carried(&one.at);
+    match section.set_once(key, value, &one.at) {
+        true => notes.carried(&one.at),
+        false => {
+            notes.left(&one.at, format!("{key} is one for all routes, and another line has it"))
         }
     }
 }

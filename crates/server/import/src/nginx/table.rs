@@ -1,7 +1,7 @@
 //! The table: from the name of a directive to what becomes of it.
 //!
-//! Blocks and actions (`server`, `location`, `return`, `proxy_pass`) are in other files. A
-//! directive that the server learns to do becomes a value that `routes` reads.
+//! Other files read blocks, actions (`server`, `location`, `return`, `proxy_pass`) and the settings
+//! of locations. To add a directive, add a line: a reason, or a function that writes keys.
 
 use std::time::Duration;
 
@@ -153,8 +153,8 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("resolver_timeout", Nothing("the time for a look-up is fixed")),
 ];
 
-/// How the names of settings begin that are not carried and keep no request out. A directive that
-/// is neither here nor in the table could, so it closes.
+/// The starts of the names of settings that are not carried and keep no request out. A directive
+/// that is neither here nor in the table may keep requests out, so its level is closed.
 const HARMLESS: &str = "\
     proxy_ fastcgi_ uwsgi_ scgi_ gzip_ brotli sub_filter_ open_file_cache_ http2_ http3 quic_ \
     keepalive_ limit_ lua_ log_ map_ charset_ ssi random_index mp4 chunked_ aio directio \
@@ -163,7 +163,7 @@ const HARMLESS: &str = "\
 
 fn becomes(directive: &Directive) -> &'static Becomes<Carry> {
     match find(TABLE, &directive.name) {
-        // The defaults of these say that all is as usual.
+        // The directive sets its default value.
         Some(_) if is_usual(directive) => &Carried,
         Some(becomes) => becomes,
         None if HARMLESS.split(' ').any(|start| directive.name.starts_with(start)) => {
@@ -183,7 +183,7 @@ pub(crate) fn global(nginx: &mut Nginx<'_>, all: &[Directive]) {
     }
 }
 
-/// Whether a directive can keep requests out, itself or by what is inside.
+/// Whether a directive, or a directive inside its block, can keep requests out.
 pub(crate) fn restricts(directive: &Directive) -> bool {
     let refuses = directive.word(0).parse::<u64>().is_ok_and(|status| status >= 400);
     matches!(becomes(directive), Unprotected(_))
@@ -192,8 +192,8 @@ pub(crate) fn restricts(directive: &Directive) -> bool {
         || directive.inner().iter().any(restricts)
 }
 
-/// Writes the note of a setting, and of what is inside a block that is one. Returns whether it kept
-/// requests out and is not carried.
+/// Writes the note of a setting, and the notes of the directives inside its block. Returns whether
+/// the setting kept requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
     let becomes = becomes(directive);
     if directive.name == "map" && store::map(directive).is_some() {
@@ -216,7 +216,7 @@ pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut N
     }
 }
 
-/// The words of directives that ask for what is done anyway.
+/// The values that directives have by default.
 const USUAL: &[(&str, &str)] = &[
     ("gzip gunzip brotli expires auth_basic autoindex ssl_stapling proxy_intercept_errors", "off"),
     ("proxy_ignore_client_abort underscores_in_headers", "off"),

@@ -1,7 +1,7 @@
 //! `upstream` blocks, and the upstreams that locations use.
 //!
-//! In our file the host that servers see, time-outs and TLS belong to the upstream, so locations
-//! that differ in one of them get upstreams with different names.
+//! In our file, the Host sent to servers, time-outs and TLS belong to the upstream. So locations
+//! that differ in one of these settings get upstreams with different names.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use crate::note::{Fate, Notes, Place};
 use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
 use crate::tree::{Section, Tree, Value, timeout};
 
-/// The upstreams that were written, each with what identifies it.
+/// The upstreams that were written, each with a text that identifies it.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams<'d> {
     /// Blocks by name.
     blocks: HashMap<&'d str, &'d Directive>,
     /// Names, by what identifies the upstream.
     written: HashMap<String, String>,
-    /// All names, with the number that was tried last to tell those of an authority apart.
+    /// All names, with the last number that was appended to each name.
     numbers: HashMap<String, usize>,
 }
 
@@ -46,8 +46,8 @@ impl<'d> Upstreams<'d> {
         upstreams
     }
 
-    /// The name of an upstream that does what is wanted; written if there is none. `None`: its
-    /// servers are not carried.
+    /// The name of an upstream with the wanted settings. Writes the upstream if there is none.
+    /// Returns `None` if no server of it is carried.
     pub(crate) fn name(
         &mut self,
         wanted: &Wanted<'_>,

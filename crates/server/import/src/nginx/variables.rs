@@ -35,7 +35,7 @@ pub(crate) fn variables(text: &str) -> Vec<String> {
     names(text).map(str::to_ascii_lowercase).collect()
 }
 
-/// The variable that a text is, in lower case. `None`: the text has something else, too.
+/// The variable in lower case, if the text is one variable and nothing else.
 pub(crate) fn only(text: &str) -> Option<String> {
     let (before, name, after) = next(text)?;
     let is_only = before.is_empty() && after.is_empty() && !name.is_empty();

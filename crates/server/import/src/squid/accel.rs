@@ -175,9 +175,7 @@ impl Squid {
                     self.notes.carried(at);
                     break;
                 }
-                (true, [(false, Set::Domains(hosts))]) => {
-                    found.push((Some(hosts.clone()), "/", at));
-                }
+                (true, [(false, Set::Domains(hosts))]) => found.push((Some(hosts), "/", at)),
                 (true, [(false, Set::Paths(paths))]) => {
                     found.extend(paths.iter().map(|path| (None, path.as_str(), at)));
                 }
@@ -185,11 +183,8 @@ impl Squid {
                     true,
                     [(false, Set::Domains(hosts)), (false, Set::Paths(paths))]
                     | [(false, Set::Paths(paths)), (false, Set::Domains(hosts))],
-                ) => {
-                    let all = paths.iter().map(|path| (Some(hosts.clone()), path.as_str(), at));
-                    found.extend(all);
-                }
-                // What it denies would find a route all the same.
+                ) => found.extend(paths.iter().map(|path| (Some(hosts), path.as_str(), at))),
+                // A request that the rule denies would find a route.
                 _ => {
                     front.unprotected = true;
                     let text = "routes choose by host and by prefix of the path only";
@@ -204,12 +199,12 @@ impl Squid {
         }
         for (hosts, path, at) in found {
             let hosts = match (&front.hosts, hosts) {
-                (None, hosts) => hosts,
+                (None, hosts) => hosts.cloned(),
                 (Some(hosts), None) => Some(hosts.clone()),
-                (Some(one), Some(other)) => Some(one.both(&other)),
+                (Some(one), Some(other)) => Some(one.both(other)),
             };
             let mut route = Section::new("route");
-            // A denied host must not find a route by its more exact name.
+            // A denied host must not have a route, because its more exact name would win.
             let texts = hosts.map(|hosts| hosts.texts());
             let is_open = |text: &String| !front.denied.has(text);
             match texts.map(|all| all.into_iter().filter(is_open).collect::<Vec<_>>()) {

@@ -1,11 +1,11 @@
-//! `http_access` for clients that use the proxy: from rules of which the first that matches decides
-//! to the sets of `[forward]`.
+//! `http_access` for clients that use the proxy. In Squid, the first rule that matches a request
+//! decides. The result is the sets of `[forward]`.
 //!
-//! A rule that denies is carried if it is one set: networks, ports, domains, or clients
-//! without a password. It then also holds for clients that an earlier rule allows, which is
-//! stricter. A rule that allows is carried if all of them ask for the same besides the network;
-//! one that is not carried keeps its clients out. A rule that denies and is not carried closes the
-//! whole proxy.
+//! - A rule that denies is carried if it is one set: networks, ports, domains, or clients without a
+//!   password. It then also holds for clients that an earlier rule allows, which is stricter.
+//! - A rule that denies and is not carried closes the whole proxy.
+//! - A rule that allows is carried if all such rules have the same conditions besides the network.
+//! - A rule that allows and is not carried keeps its clients out.
 
 use ipnet::IpNet;
 
@@ -25,6 +25,17 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
+    /// The clients that are in all of these lists. Returns `None` if a list is not one of clients.
+    pub(crate) fn clients<'s>(
+        mut lists: impl Iterator<Item = &'s (bool, Set)>,
+    ) -> Option<Addresses> {
+        lists.try_fold(Addresses::everyone(), |all, (negated, set)| match (negated, set) {
+            (true, Set::Clients(networks)) => Some(all.without(&Addresses::of(networks))),
+            (false, Set::Clients(networks)) => Some(all.both(&Addresses::of(networks))),
+            _ => None,
+        })
+    }
+
     /// Its lists without those of all clients.
     pub(crate) fn parts(&self) -> Vec<&(bool, Set)> {
         self.literals.iter().filter(|one| !is_everyone(one)).collect()
@@ -52,7 +63,7 @@ pub(crate) struct Sets {
     users_before: bool,
 }
 
-/// What a rule that allows asks for besides the client's network.
+/// The conditions of a rule that allows, besides the client's network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shape {
     domains: Option<Vec<String>>,

@@ -178,7 +178,7 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
 fn domains(values: &[String]) -> Result<Set, String> {
     let looks_up = !values.iter().any(|value| value == "-n");
     let mut hosts = Hosts { looks_up, ..Hosts::default() };
-    // No host has a backslash: one with a blank behind it was to continue the line.
+    // No host has a backslash. A backslash with a blank behind it was meant to continue the line.
     for value in values.iter().filter(|value| !matches!(value.as_str(), "-n" | "\\")) {
         let name = value.strip_prefix('.').unwrap_or(value).to_ascii_lowercase();
         let label = |label: &str| {
@@ -208,7 +208,7 @@ fn ports(values: &[String]) -> Result<Set, String> {
     all.map(Set::Ports).ok_or_else(|| "it has a value that is not a port".to_owned())
 }
 
-/// Of expressions, those that are `^/` and a literal text that ends with a slash.
+/// Only expressions of `^/` and a literal text that ends with a slash.
 fn paths(values: &[String]) -> Result<Set, String> {
     let literal = |value: &String| {
         let path = value.strip_prefix('^').filter(|path| path.starts_with('/'))?;
@@ -228,7 +228,8 @@ struct Range {
     last: u128,
 }
 
-/// A set of addresses: ranges that are sorted and apart. Each operation passes once over both.
+/// A set of addresses. The ranges are sorted, and between two ranges of one family there is a gap.
+/// Each operation passes once over both sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses(Vec<Range>);
 
@@ -263,11 +264,19 @@ impl Addresses {
             }
             touches
         });
+        debug_assert!(self.is_tidy());
     }
 
-    /// Adds the addresses of the other one.
+    /// Whether the ranges are sorted, with gaps between them.
+    fn is_tidy(&self) -> bool {
+        let end = |range: &Range| (range.is_six, range.last.saturating_add(1));
+        self.0.iter().all(|range| range.first <= range.last)
+            && self.0.windows(2).all(|two| end(&two[0]) < (two[1].is_six, two[1].first))
+    }
+
+    /// Adds the addresses of the other set.
     pub(crate) fn join(&mut self, other: &Addresses) {
-        // A few ranges are put between many. To sort all for each line would cost their square.
+        // A few ranges are inserted. To sort the whole set for each line would take quadratic time.
         if other.0.len() > 8 {
             self.0.extend(&other.0);
             return self.tidy();
@@ -283,9 +292,10 @@ impl Addresses {
             }
             self.0.splice(first..end, [new]);
         }
+        debug_assert!(self.is_tidy());
     }
 
-    /// The addresses that are not in the other one.
+    /// The addresses that are not in the other set.
     pub(crate) fn without(&self, other: &Addresses) -> Addresses {
         let (mut left, mut holes) = (Vec::new(), &other.0[..]);
         for mine in &self.0 {
@@ -363,7 +373,7 @@ pub(crate) fn other_ports(these: &[(u16, u16)]) -> Vec<(u16, u16)> {
     all
 }
 
-/// Of two lists of domains with all subdomains, the narrower of each pair.
+/// The domains that are in both lists, where each domain includes its subdomains.
 pub(crate) fn both_domains(one: &[String], other: &[String]) -> Vec<String> {
     let within = |a: &str, b: &str| a == b || a.strip_suffix(b).is_some_and(|a| a.ends_with('.'));
     let mut all = Vec::new();

@@ -64,8 +64,8 @@ pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed
         let at = Place::new(file, number);
         let Some(first) = content(first) else { continue };
         let mut whole = first.to_owned();
-        // A blank after the backslash ends the line. Lines that are empty or comments do not end
-        // what is continued, and what follows is joined without the blanks before it.
+        // A blank after the backslash ends the line. Empty lines and comments are skipped, and the
+        // next line is joined without its leading blanks.
         while whole.ends_with('\\') {
             whole.pop();
             let Some(next) = rest.next() else { break };
@@ -112,7 +112,7 @@ pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed
     Ok(lines)
 }
 
-/// A line without the blanks before it; `None`: it is empty or a comment.
+/// A line without its leading blanks. Returns `None` for an empty line or a comment.
 fn content(line: &str) -> Option<&str> {
     let line = line.split('\r').next().unwrap_or_default().trim_start();
     (!line.is_empty() && !line.starts_with('#')).then_some(line)
@@ -140,7 +140,7 @@ fn words(text: &str, at: &Place) -> Parsed<Vec<String>> {
     Ok(words)
 }
 
-/// The lines of a file that a quoted word names, or the word itself.
+/// The values of a list. A quoted word names a file with a value in each line.
 pub(crate) fn values(
     words: &[String],
     at: &Place,

@@ -1,8 +1,8 @@
 //! `squid.conf`: lines, access lists, and a table from each directive to what becomes of it.
 //!
-//! Rules are collected while the lines are read, because their order matters, and become sections
-//! at the end: `[forward]` for ports where clients name their server ([`access`]), upstreams and
-//! routes for ports with `accel` ([`accel`]).
+//! The order of rules matters, so rules are collected while the lines are read, and become sections
+//! at the end. Ports where clients name their server become `[forward]` ([`access`]). Ports with
+//! `accel` become upstreams and routes ([`accel`]).
 
 mod accel;
 mod access;
@@ -71,7 +71,7 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
     let lines = parse(file, text, input)?;
     let notes = std::mem::take(&mut input.notes);
     let mut squid = Squid { notes, open: input.open, memory: MEMORY, ..Squid::default() };
-    // A rule has its lists with what later lines add to them.
+    // A rule uses a list with all its lines, including later lines.
     let is_list = |line: &&Line| line.name == "acl";
     for line in lines.iter().filter(is_list) {
         squid.list(line, input)?;
@@ -98,7 +98,7 @@ impl Squid {
         }
         match self.lists.get_mut(name) {
             Some(there) => there.merge(set),
-            // A line adds to a list that Squid has without one.
+            // A line can add to a list that Squid defines itself.
             None => {
                 let mut whole = Set::built_in(name).unwrap_or_else(|| set.clone());
                 whole.merge(set);
@@ -121,7 +121,7 @@ impl Squid {
                 None => (false, word.as_str()),
             };
             let name = &*name.to_ascii_lowercase();
-            // Domains that are denied are only listed.
+            // Denied domains are only written as a list, so the list may be long.
             let listed = |set: &Set| !allow && !negated && matches!(set, Set::Domains(_));
             let set = match self.lists.get(name) {
                 Some(set) if set.len() > LIST_MAX && !listed(set) => {
@@ -137,11 +137,12 @@ impl Squid {
         Some(Rule { line: line.clone(), allow, literals })
     }
 
-    /// The same, with a note if Squid keeps out a host by the name of its address.
+    /// The rule, like [`Squid::read_rule`]. Writes a note if Squid would also refuse a host that is
+    /// an address, by the name of that address.
     fn rule(&mut self, line: &Line, skip: usize) -> Option<Rule> {
         let rule = self.read_rule(line, skip)?;
-        // A host that is an address is in fewer lists here, so a rule that keeps the hosts of a
-        // list out keeps out fewer.
+        // Ours does not look up the name of an address, so a list matches fewer hosts. A rule that
+        // keeps out the hosts of a list keeps out fewer.
         let keeps_out = |(negated, set): &(bool, Set)| {
             let looks_up = matches!(set, Set::Domains(hosts) if hosts.looks_up);
             looks_up && (rule.allow == *negated || line.name == "never_direct")
@@ -156,7 +157,7 @@ impl Squid {
         self.size_of_objects();
         let (forward, reverse) = (self.has_port(false), self.has_port(true));
         self.queries();
-        // Before the rules: it can close the proxy.
+        // Before the rules are read, because `peers` can add a rule that closes the proxy.
         self.peers(forward);
         let mut from = Vec::new();
         if forward || reverse {

@@ -15,7 +15,7 @@ pub(crate) struct Caches {
     peers: Vec<Cache>,
     always: Vec<String>,
     always_methods: Vec<String>,
-    /// A line of `always_direct` denies: it comes before those after it.
+    /// A line of `always_direct` denies, so later lines are not carried.
     always_ended: bool,
     never: Vec<String>,
     /// The lines of `never_direct` that allow.
@@ -158,7 +158,7 @@ pub(crate) fn direct(squid: &mut Squid, line: &Line) -> Becomes {
         (false, [(false, Set::Domains(_))]) if !is_always => {
             Different("if a later line allows it, these go to a parent too")
         }
-        // Past a parent that looks at requests, they would go out without a look.
+        // These requests would bypass a parent that inspects requests.
         (_, _) if !is_always => Unprotected("only domains are never asked directly"),
         _ => Left("domains and methods alone are always asked directly"),
     }
@@ -182,7 +182,7 @@ pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
     }
 }
 
-/// What other methods are called that Squid does not send to parents.
+/// Methods that Squid does not send to parents by default.
 const DIRECT_METHODS: [&str; 6] = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"];
 
 impl Squid {
@@ -281,7 +281,7 @@ impl Squid {
     }
 }
 
-/// Networks that rules allow, those that earlier ones deny, and the lines.
+/// The allowed networks, the denied networks, and the lines of the rules.
 pub(crate) type Senders = (Addresses, Addresses, Vec<Line>);
 
 /// Rules about senders: `proxy_protocol_access`, `icp_access` and others. The first line that

@@ -12,15 +12,15 @@ use crate::tree::Section;
 pub(crate) struct Port {
     pub(crate) line: Line,
     address: String,
-    /// In front of origin servers.
+    /// The port is in front of origin servers.
     pub(crate) accel: bool,
     proxy_header: bool,
     certificate: Option<(String, String)>,
-    /// With `no-vhost`: the host that servers see.
+    /// The Host sent to servers, with `no-vhost`.
     pub(crate) host: Option<String>,
 }
 
-/// What private addresses need.
+/// What servers at private addresses need.
 const PRIVATE: &str = "Squid reaches servers at any address; here those that are not public need \
                        forward.allow_to, and a CONNECT to port 443 must lead to TLS for the \
                        requested host (forward.check_server_name)";
@@ -66,7 +66,7 @@ pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
     if unknown.is_empty() {
         return becomes;
     }
-    // One of them may ask for certificates of clients.
+    // An unknown option may require certificates of clients.
     let text = format!("its options {} are not known here", unknown.join(", "));
     Text(Fate::Unprotected, text)
 }

@@ -1,8 +1,8 @@
-//! Who may PURGE, by `http_access`: the one reading of it, for ports of both kinds.
+//! Who may PURGE, by `http_access`, for ports of both kinds.
 //!
-//! A PURGE here asks for the client's network and for nothing else. So a line that allows is
-//! carried if it names networks alone, and what any line before denies is cut out of it. A line
-//! before that denies by something else than networks (a password, a time) denies all.
+//! Our server allows a PURGE by the client's network alone. So a line that allows is carried if it
+//! names only networks. The networks that an earlier line denies are cut out. An earlier line that
+//! denies by anything else (a password, a time) denies all networks.
 
 use super::access::Rule;
 use super::acl::{Addresses, Set};
@@ -38,13 +38,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
         if !applies {
             continue;
         }
-        let clients = others.iter().try_fold(Addresses::everyone(), |all, one| match one {
-            (negated, Set::Clients(networks)) => {
-                let these = Addresses::of(networks);
-                Some(if *negated { all.without(&these) } else { all.both(&these) })
-            }
-            _ => None,
-        });
+        let clients = Rule::clients(others.iter().copied());
         let at = &rule.line.at;
         match (rule.allow, clients) {
             (true, _) if !is_about_purge(rule) => {}
@@ -59,7 +53,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
             }
             (true, None) => notes.left(at, "only networks can be allowed to purge"),
             (false, clients) => {
-                // What is denied for its URL is not stored, so a PURGE of it does nothing.
+                // A URL that is denied is not stored, so a PURGE of it does nothing.
                 let is_url = |set: &Set| {
                     matches!(
                         set,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Squid;
-use super::acl::{Addresses, Set};
+use super::access::Rule;
+use super::acl::Addresses;
 use super::lines::Line;
 use crate::limits::{NETWORKS_MAX, QUOTAS_MAX};
 use crate::note::Fate;
@@ -102,14 +103,8 @@ impl Squid {
         let (mut clients, mut denied) = (Addresses::default(), before.clone());
         for rule in &pool.rules {
             let rule = self.read_rule(rule, 1).ok_or("a rule has allow or deny")?;
-            let mut these = Addresses::everyone();
-            for (negated, set) in &rule.literals {
-                let Set::Clients(networks) = set else {
-                    return Err("a quota is for networks of clients".to_owned());
-                };
-                let all = Addresses::of(networks);
-                these = if *negated { these.without(&all) } else { these.both(&all) };
-            }
+            let these = Rule::clients(rule.literals.iter());
+            let these = these.ok_or("a quota is for networks of clients")?;
             let more = these.without(&denied);
             if rule.allow {
                 clients.join(&more);

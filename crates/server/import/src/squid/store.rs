@@ -1,5 +1,5 @@
-//! What ports with `accel` store, and for how long. A forward listener has no routes, so nothing of
-//! this is carried for it.
+//! What ports with `accel` store, and for how long. These settings belong to routes. A forward
+//! listener has no routes, so they are not carried for it.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub(crate) struct Stored {
     keys: Keys,
     /// Prefixes of paths that are not stored.
     without: Vec<String>,
-    /// A pattern was not carried. It decides before those after it.
+    /// A pattern was not carried, so later patterns are not carried either.
     hidden: bool,
     /// A line that keeps responses out of the store.
     denied: Option<Place>,
-    /// Lines that only ports with `accel` have, with what becomes of them there.
+    /// Lines that are carried only for ports with `accel`, with what becomes of them there.
     lines: Vec<(Line, Becomes)>,
 }
 
@@ -137,7 +137,7 @@ impl Stored {
             };
             let prefix = prefix.to_owned();
             let off = |route: &mut Section| route.set("store", false, "cache deny");
-            // What is below it, and is not stored, is another route.
+            // A path below the route that is not stored becomes its own route.
             let below = self.without.iter().filter(|path| path.starts_with(&prefix));
             for path in below.filter(|path| **path != prefix) {
                 let mut more = route.clone();
@@ -156,8 +156,8 @@ impl Stored {
 }
 
 impl Squid {
-    /// A forward listener has no routes. So where some responses are not stored there, none are
-    /// here: the store is made so small that only responses without content fit.
+    /// A forward listener has no routes. So if the original keeps some responses out of the store,
+    /// the store is made so small that only responses without content fit.
     pub(crate) fn store_nothing(&mut self, forward: bool) {
         let Some(at) = self.stored.denied.clone().filter(|_| forward) else { return };
         let store = self.tree.section("store");
@@ -168,12 +168,12 @@ impl Squid {
         limits.set("object_share", Value::Count(OBJECT_SHARE_MAX), &at);
     }
 
-    /// The notes of what is for ports with `accel` only.
+    /// Writes the notes of lines for ports with `accel`.
     pub(crate) fn stored_notes(&mut self, reverse: bool) {
         let is_carried = reverse && !self.has_port(false);
         for (line, becomes) in &self.stored.lines {
             let becomes = if is_carried { becomes } else { &Left(FORWARD) };
-            self.notes.became(&line.at, &becomes);
+            self.notes.became(&line.at, becomes);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The table: from the name of a directive to what becomes of it.
 //!
-//! A directive that another branch of the server learns to do becomes a function here.
+//! To add a directive, add a line: a reason, or a function that writes keys.
 
 use super::acl::Set;
 use super::lines::{Line, size, time};
@@ -38,21 +38,21 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("dns_nameservers", By(name_servers)),
     ("auth_param", By(auth_param)),
     ("workers", By(workers)),
-    ("cache_effective_user", By(|squid, line| squid.set("server", "user", line.word(0), line))),
+    ("cache_effective_user", By(|squid, line| squid.set("server.user", line.word(0), line))),
     ("cache_effective_group", By(group)),
-    ("connect_timeout", By(|squid, line| squid.limit("connect_timeout", line, false))),
-    ("read_timeout", By(|squid, line| squid.limit("upstream_timeout", line, false))),
-    ("write_timeout", By(|squid, line| squid.limit("send_timeout", line, false))),
-    ("request_timeout", By(|squid, line| squid.limit("head_timeout", line, false))),
+    ("connect_timeout", By(|squid, line| squid.limit("limits.connect_timeout", line, false))),
+    ("read_timeout", By(|squid, line| squid.limit("limits.upstream_timeout", line, false))),
+    ("write_timeout", By(|squid, line| squid.limit("limits.send_timeout", line, false))),
+    ("request_timeout", By(|squid, line| squid.limit("limits.head_timeout", line, false))),
     (
         "client_idle_pconn_timeout persistent_request_timeout",
-        By(|squid, line| squid.limit("idle_keep_alive", line, false)),
+        By(|squid, line| squid.limit("limits.idle_keep_alive", line, false)),
     ),
     (
         "server_idle_pconn_timeout pconn_timeout",
-        By(|squid, line| squid.limit("upstream_idle", line, true)),
+        By(|squid, line| squid.limit("limits.upstream_idle", line, true)),
     ),
-    ("shutdown_lifetime", By(|squid, line| squid.limit("drain_timeout", line, true))),
+    ("shutdown_lifetime", By(|squid, line| squid.limit("limits.drain_timeout", line, true))),
     ("request_header_max_size", By(head_size)),
     ("tls_outgoing_options", By(tls_outgoing)),
     ("collapsed_forwarding", By(collapsed)),
@@ -127,8 +127,8 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("global_internal_static", Nothing("there are no internal pages")),
 ];
 
-/// Settings that are not carried, and keep no request out. A directive that is neither here nor
-/// above could, so it closes.
+/// Settings that are not carried and keep no request out. A directive that is neither here nor in
+/// the table may keep requests out, so it closes the proxy.
 const HARMLESS: &str = "\
     acl_uses_indirect_client append_domain balance_on_multiple_ip cache_miss_revalidate chroot \
     client_db client_dst_passthru client_lifetime client_request_buffer_max_size cpu_affinity_map \
@@ -171,7 +171,7 @@ fn has_no_list(line: &Line) -> bool {
 }
 
 fn allows_all(line: &Line) -> bool {
-    // Of adaptation, that is more than nothing.
+    // For adaptation, `allow all` sends all requests to the other program.
     line.words == ["allow", "all"] && !line.name.starts_with("adaptation")
 }
 
@@ -187,14 +187,9 @@ impl Squid {
         self.rules.insert(0, super::Rule { line: line.clone(), allow: false, literals });
     }
 
-    /// A key of a section that is the value of a line.
-    fn set(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        value: impl Into<Value>,
-        line: &Line,
-    ) -> Becomes {
+    /// A key (`SECTION.KEY`) that is the value of a line.
+    fn set(&mut self, path: &'static str, value: impl Into<Value>, line: &Line) -> Becomes {
+        let (section, key) = path.split_once('.').expect("a path has a section and a key");
         self.tree.section(section).set(key, value, &line.at);
         Carried
     }
@@ -203,7 +198,7 @@ impl Squid {
     fn limit(&mut self, key: &'static str, line: &Line, may_be_zero: bool) -> Becomes {
         let Some(time) = time(&line.words) else { return Left("it is not a time") };
         match timeout(Some(time)).or(may_be_zero.then_some(Value::Time(time))) {
-            Some(time) => self.set("limits", key, time, line),
+            Some(time) => self.set(key, time, line),
             None => Left(NO_TIMEOUT),
         }
     }
@@ -241,7 +236,7 @@ fn bump(_: &mut Squid, line: &Line) -> Becomes {
 fn memory(squid: &mut Squid, line: &Line) -> Becomes {
     let Some(bytes) = size(&line.words) else { return NO_SIZE };
     squid.memory = bytes.max(1 << 20);
-    squid.set("store", "memory", Value::Bytes(squid.memory), line)
+    squid.set("store.memory", Value::Bytes(squid.memory), line)
 }
 
 fn object_size(squid: &mut Squid, line: &Line) -> Becomes {
@@ -339,8 +334,8 @@ fn visible_hostname(squid: &mut Squid, line: &Line) -> Becomes {
 }
 
 fn via(squid: &mut Squid, line: &Line) -> Becomes {
-    squid.set("via", "requests", line.word(0) == "on", line);
-    squid.set("via", "responses", line.word(0) == "on", line)
+    squid.set("via.requests", line.word(0) == "on", line);
+    squid.set("via.responses", line.word(0) == "on", line)
 }
 
 fn forwarded_for(squid: &mut Squid, line: &Line) -> Becomes {
@@ -371,7 +366,7 @@ fn name_servers(squid: &mut Squid, line: &Line) -> Becomes {
     let texts = addresses.iter().take(NAME_SERVERS_MAX);
     let texts: Vec<String> =
         texts.map(|ip| std::net::SocketAddr::new(*ip, 53).to_string()).collect();
-    let becomes = squid.set("dns", "servers", texts, line);
+    let becomes = squid.set("dns.servers", texts, line);
     if addresses.len() > NAME_SERVERS_MAX { Left("only the first three are used") } else { becomes }
 }
 
@@ -379,7 +374,7 @@ fn auth_param(squid: &mut Squid, line: &Line) -> Becomes {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     match &words[..] {
         ["basic", "program", program, file] if program.ends_with("basic_ncsa_auth") => {
-            squid.set("forward", "users", *file, line);
+            squid.set("forward.users", *file, line);
             Different("hashes must be bcrypt (htpasswd -B); `plimsoll check` names others")
         }
         ["basic", "realm", realm @ ..] => {
@@ -388,7 +383,7 @@ fn auth_param(squid: &mut Squid, line: &Line) -> Becomes {
             if realm.is_empty() || realm.len() > 128 || !realm.bytes().all(plain) {
                 return Left("it is not a realm of plain characters");
             }
-            squid.set("forward", "realm", realm, line)
+            squid.set("forward.realm", realm, line)
         }
         ["basic", "children" | "credentialsttl" | "casesensitive" | "utf8", ..] => Nothing(
             "passwords are verified by threads, and a correct one is remembered for five minutes",
@@ -399,14 +394,14 @@ fn auth_param(squid: &mut Squid, line: &Line) -> Becomes {
 
 fn workers(squid: &mut Squid, line: &Line) -> Becomes {
     match line.word(0).parse::<u64>() {
-        Ok(count @ 1..=1024) => squid.set("server", "workers", count, line),
+        Ok(count @ 1..=1024) => squid.set("server.workers", count, line),
         _ => Left("it is not a number of threads"),
     }
 }
 
 fn group(squid: &mut Squid, line: &Line) -> Becomes {
     match squid.tree.section("server").get("user") {
-        Some(_) => squid.set("server", "group", line.word(0), line),
+        Some(_) => squid.set("server.group", line.word(0), line),
         None => Left("a group needs a user"),
     }
 }
@@ -414,7 +409,7 @@ fn group(squid: &mut Squid, line: &Line) -> Becomes {
 fn head_size(squid: &mut Squid, line: &Line) -> Becomes {
     let Some(bytes) = size(&line.words) else { return NO_SIZE };
     let kept = bytes.clamp(1 << 10, 32 << 10);
-    let becomes = squid.set("limits", "head_bytes_max", Value::Bytes(kept), line);
+    let becomes = squid.set("limits.head_bytes_max", Value::Bytes(kept), line);
     if kept == bytes { becomes } else { Different("a head has 1 to 32 KiB") }
 }
 
@@ -423,7 +418,7 @@ fn body_size(squid: &mut Squid, line: &Line) -> Becomes {
         None => NO_SIZE,
         // No bytes are no limit.
         Some(0) => Carried,
-        Some(bytes) => squid.set("limits", "body_bytes_max", Value::Bytes(bytes), line),
+        Some(bytes) => squid.set("limits.body_bytes_max", Value::Bytes(bytes), line),
     }
 }
 
@@ -446,13 +441,13 @@ fn collapsed(_: &mut Squid, line: &Line) -> Becomes {
 fn header_access(squid: &mut Squid, line: &Line) -> Becomes {
     let why = "requests of forward listeners are not changed";
     match [line.word(0), line.word(1), line.word(2)] {
-        ["Via", "deny", "all"] => squid.set("via", "requests", false, line),
+        ["Via", "deny", "all"] => squid.set("via.requests", false, line),
         ["X-Forwarded-For", "deny", "all"] => {
             squid.forwarded_for = Some(("delete", line.at.clone()));
             Carried
         }
         [_, "allow", _] => Left(why),
-        // It hides what the client sent from servers.
+        // The line hides a field of the client from servers.
         _ => Unprotected(why),
     }
 }

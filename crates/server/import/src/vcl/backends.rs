@@ -18,8 +18,7 @@ struct Director {
 /// Varnish sends it by its built-in subroutine.
 const FORWARDED: &str = "X-Forwarded-For, as Varnish sends it";
 
-/// Writes an upstream for each backend, and for each director of `vcl_init`. Returns their names,
-/// that of the default backend first.
+/// Writes an upstream for each backend, then for each director of `vcl_init`. Returns their names.
 pub(crate) fn upstreams(
     program: &Program,
     forwards: bool,
@@ -120,7 +119,7 @@ fn time_out(section: &mut Section, key: &'static str, field: &Field) -> Becomes 
     Carried
 }
 
-/// `[upstream.health]`. A window of probes becomes numbers of consecutive ones.
+/// `[upstream.health]`. A window of probes becomes numbers of consecutive checks.
 fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes) -> Becomes {
     let health = section.below("upstream.health");
     let value = |name: &str| fields.iter().find(|field| field.name == name);

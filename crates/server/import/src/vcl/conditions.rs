@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::lexer::Word;
 use super::parser::{Expr, Kind, Program, Stmt};
-use super::state::{Request, State, request_field};
+use super::state::{State, request_field};
 use crate::pattern::{host_of, literal, path_of};
 use crate::route::Path;
 
-/// Whether a condition holds; `None`: not known.
+/// Whether a condition holds. `None` means not known.
 pub(crate) type Truth = Option<bool>;
 
 /// The comparisons of a condition.
@@ -66,14 +66,14 @@ pub(crate) fn status_min(expr: &Expr) -> u64 {
     }
 }
 
-pub(crate) fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth {
+pub(crate) fn truth(expr: &Expr, state: &mut State) -> Truth {
     match expr {
         Expr::Or(all) | Expr::And(all) => {
-            // One that is true decides that some are, and one that is not that not all are.
+            // A true part decides `||`, and a false part decides `&&`.
             let decisive = matches!(expr, Expr::Or(_));
             let mut known = Some(!decisive);
             for one in all {
-                match truth(one, request, state) {
+                match truth(one, state) {
                     Some(truth) if truth == decisive => return Some(truth),
                     Some(_) => {}
                     None => known = None,
@@ -81,16 +81,16 @@ pub(crate) fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth 
             }
             known
         }
-        Expr::Not(inner) => truth(inner, request, state).map(|truth| !truth),
-        Expr::Compare(left, sign, right) => compare(left, sign, right, request, state),
+        Expr::Not(inner) => truth(inner, state).map(|truth| !truth),
+        Expr::Compare(left, sign, right) => compare(left, sign, right, state),
         Expr::Is(name) if name == "req.http.host" => Some(true),
-        // A field that was removed is not there.
+        // A removed field is not set.
         Expr::Is(name) => state.lacks(request_field(name)?).then_some(false),
         Expr::Call(..) | Expr::Unknown => None,
     }
 }
 
-fn compare(left: &str, sign: &str, right: &Word, request: &Request, state: &mut State) -> Truth {
+fn compare(left: &str, sign: &str, right: &Word, state: &mut State) -> Truth {
     let positive = matches!(sign, "==" | "~");
     let negative = matches!(sign, "!=" | "!~");
     if !positive && !negative {
@@ -102,23 +102,24 @@ fn compare(left: &str, sign: &str, right: &Word, request: &Request, state: &mut 
         ("req.restarts" | "bereq.retries", Word::Name(zero)) if zero == "0" => Some(true),
         ("client.ip", Word::Name(list)) => {
             state.lists.insert(list.clone());
-            request.client_inside
+            state.asked.client_inside
         }
         ("req.method" | "bereq.method", Word::Text(text)) => match sign {
-            "==" | "!=" => Some(*text == request.method),
+            "==" | "!=" => Some(*text == state.asked.method),
             _ => {
                 let found = literal(text).filter(|found| found.whole)?;
-                Some(found.texts.contains(&request.method))
+                Some(found.texts.contains(&state.asked.method))
             }
         },
         ("req.http.host" | "bereq.http.host", Word::Text(text)) => {
             let hosts = hosts(sign, text)?;
-            let own = request.host.as_deref();
+            let own = state.asked.host.as_deref();
             Some(own.is_some_and(|own| hosts.iter().any(|host| is_host(own, host))))
         }
         ("req.url" | "bereq.url", Word::Text(text)) => {
             let paths = paths(sign, text)?;
-            let each: Vec<Truth> = paths.iter().map(|path| is_path(path, &request.path)).collect();
+            let each: Vec<Truth> =
+                paths.iter().map(|path| is_path(path, &state.asked.path)).collect();
             match each.contains(&Some(true)) {
                 true => Some(true),
                 false if each.contains(&None) => None,
@@ -130,7 +131,7 @@ fn compare(left: &str, sign: &str, right: &Word, request: &Request, state: &mut 
     is.map(|is| is == positive)
 }
 
-/// Whether the host of a cell is one of a condition, which can capture its first label.
+/// Whether the host of a cell is the host of a condition, which can capture its first label.
 fn is_host(own: &str, host: &str) -> bool {
     let after = |host: &'_ str| host.split_once('.').map(|(_, rest)| rest.to_owned());
     own == host || host.starts_with('{') && after(own) == after(host)
@@ -144,7 +145,7 @@ fn is_path(path: &Path, own: &Path) -> Truth {
             Some(true)
         }
         (Path::Pattern(_), _) if path == own => Some(true),
-        // Its requests have another route.
+        // Requests for the path of the condition have another route.
         (Path::Prefix(_) | Path::Start(_), Path::Prefix(_) | Path::Start(_) | Path::Exact(_)) => {
             Some(false)
         }

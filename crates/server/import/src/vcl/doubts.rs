@@ -12,7 +12,7 @@ use super::state::request_field;
 /// What a branch that is not known can do.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// It answers with an error, keeps the response of an upstream from the client, or sends
+    /// It answers with an error, withholds the response of an upstream from the client, or sends
     /// requests elsewhere.
     pub(super) refuses: bool,
     /// It answers with a redirect or with a text.
@@ -37,7 +37,7 @@ struct Known {
 }
 
 impl Run<'_> {
-    /// What the arms of a branch can do of which any or none may be run.
+    /// What the arms of a branch can do, if it is not known which of them runs.
     pub(super) fn doubts(&self, arms: &[Arm]) -> Doubts {
         let mut doubts = Doubts::default();
         self.of_arms(arms, Known::default(), &mut doubts);
@@ -71,7 +71,7 @@ impl Run<'_> {
                         }
                         Some(Word::Name(name)) => match name.as_str() {
                             "pass" | "pipe" => doubts.passes = true,
-                            // A client that waits does not get this response.
+                            // The client waits, and does not get this response.
                             "abandon" | "retry" => {
                                 let is_failure = *name == "retry" && known.status_min >= 500;
                                 doubts.refuses |= !known.is_background && !is_failure;
@@ -115,7 +115,7 @@ impl Run<'_> {
                     doubts.passes |= name == "hash_data";
                     doubts.refuses |= name != "hash_data" && !is_harmless(name);
                 }
-                // Its content is looked at where it is called.
+                // The subroutine is not examined here.
                 Kind::Call(_) => doubts.refuses = true,
                 Kind::If(arms) => self.of_arms(arms, known, doubts),
             }

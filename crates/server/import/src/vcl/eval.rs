@@ -1,17 +1,21 @@
 //! What the subroutines do with a request, by running them.
 //!
-//! Routes are chosen by host and path, whatever their order; VCL is a program. So the program is
-//! run for one request of each *cell*, a host and a path that its conditions name, and the result
-//! becomes the route of the cell. A condition on anything else is not known: nothing inside it is
-//! carried. If that kept requests out or sent them elsewhere, the cell is closed; if it kept
-//! responses out of the store, the cell stores nothing; if it changed a field of the request, the
-//! client's own field is removed. Statements behind a branch that is not known and can end the
-//! subroutine are in doubt: they are carried only as far as that opens nothing.
+//! VCL is a program. Our routes are chosen by host and path, in any order. So the program is run
+//! for one request of each *cell*, a host and a path that conditions name. The result becomes the
+//! route of the cell.
+//!
+//! A condition on anything else is unknown, and no statement inside it is carried:
+//!
+//! - If a statement inside kept requests out or sent them elsewhere, the cell is closed.
+//! - If it kept responses out of the store, the cell stores nothing.
+//! - If it changed a field of the request, the client's own field is removed.
+//! - If it could end the subroutine, later statements are in doubt. A statement in doubt is carried
+//!   only if that opens nothing.
 
 use super::Run;
 use super::conditions::{comparisons, mentions, truth};
 use super::doubts::new_status;
-use super::lexer::Word;
+use super::lexer::{Word, call};
 use super::parser::{Arm, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field, response_field};
 use super::store;
@@ -23,7 +27,7 @@ use crate::route::{CAPTURES, Lifetime, add, all_statuses};
 use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text, Unprotected};
 use crate::table::is_one;
 
-/// Statements that are run for all cells together, at most.
+/// The limit on statements and comparisons that are run, for all cells together.
 const STEPS_MAX: usize = 1_000_000;
 
 const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
@@ -38,59 +42,59 @@ impl<'p> Run<'p> {
     }
 
     /// Runs the program for a request. The end is that of `vcl_recv`.
-    pub(crate) fn run(&mut self, request: &Request) -> State {
-        let mut state = State::default();
+    pub(crate) fn run(&mut self, request: Request) -> State {
+        let mut state = State { asked: request, ..State::default() };
         self.is_late = false;
-        self.sub("vcl_recv", request, &mut state);
+        self.sub("vcl_recv", &mut state);
         let end = state.end.take();
         self.is_late = true;
         if !matches!(end, Some(End::Synth(..) | End::Purge)) {
             for sub in ["vcl_hash", "vcl_pass", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
-                self.sub(sub, request, &mut state);
+                self.sub(sub, &mut state);
                 state.uncacheable |= state.end.take() == Some(End::Pass);
             }
             let mut aside = state.clone();
             let piped = if end == Some(End::Pipe) { &mut state } else { &mut aside };
-            self.sub("vcl_pipe", request, piped);
-            self.sub("vcl_backend_response", request, &mut state);
+            self.sub("vcl_pipe", piped);
+            self.sub("vcl_backend_response", &mut state);
             state.uncacheable |= state.end.take() == Some(End::Pass);
         }
-        self.sub("vcl_deliver", request, &mut state);
+        self.sub("vcl_deliver", &mut state);
         state.end = end;
         state
     }
 
     /// Runs a subroutine, if there is one.
-    fn sub(&mut self, name: &str, request: &Request, state: &mut State) {
+    fn sub(&mut self, name: &str, state: &mut State) {
         state.in_doubt = false;
         if let Some(body) = self.program.sub(name) {
-            self.body(body, request, state);
+            self.body(body, state);
         }
     }
 
     /// Returns whether the subroutine has ended.
-    fn body(&mut self, body: &'p [Stmt], request: &Request, state: &mut State) -> bool {
+    fn body(&mut self, body: &'p [Stmt], state: &mut State) -> bool {
         for stmt in body {
             self.steps += 1;
             if self.is_exhausted() {
                 return true;
             }
             state.ran.insert(stmt.id);
-            if self.statement(stmt, request, state) {
+            if self.statement(stmt, state) {
                 return true;
             }
         }
         false
     }
 
-    /// A statement becomes this, if it has no worse fate.
+    /// Records what a statement became. Of two fates the worse is kept.
     fn note(&mut self, stmt: &Stmt, becomes: &Becomes) {
         if let Some((fate, why)) = becomes.parts() {
             self.note_id(stmt.id, fate, why);
         }
     }
 
-    /// A statement has this fate, if it has no worse one.
+    /// Records the fate of a statement. Of two fates the worse is kept.
     pub(crate) fn note_id(&mut self, id: usize, fate: Fate, why: &str) {
         let Some(there) = self.fates.get_mut(id) else { return };
         if there.as_ref().is_none_or(|(other, _)| *other < fate) {
@@ -98,83 +102,50 @@ impl<'p> Run<'p> {
         }
     }
 
-    fn statement(&mut self, stmt: &'p Stmt, request: &Request, state: &mut State) -> bool {
+    fn statement(&mut self, stmt: &'p Stmt, state: &mut State) -> bool {
         let (mut ended, mut becomes) = (false, Carried);
         match &stmt.kind {
-            Kind::If(arms) => return self.branch(stmt, arms, request, state),
+            Kind::If(arms) => return self.branch(stmt, arms, state),
             Kind::Call(name) => match self.program.sub(name) {
                 Some(body) if self.depth < crate::limits::DEPTH_MAX => {
                     self.depth += 1;
-                    ended = self.body(body, request, state);
+                    ended = self.body(body, state);
                     self.depth -= 1;
                 }
-                _ => {
-                    state.unprotected = true;
-                    becomes = Unprotected("there is no such subroutine");
-                }
+                _ => becomes = Unprotected("there is no such subroutine"),
             },
             Kind::Return(words) => {
                 let end;
-                (end, becomes) = self.end(words, request);
-                // What an unknown action would have done with the request is not known.
-                state.unprotected |= end.is_none();
-                state.end = Some(end.unwrap_or(End::Other));
-                ended = true;
+                (end, becomes) = self.end(words, &state.asked);
+                (state.end, ended) = (Some(end), true);
             }
-            Kind::Set(to, value) => becomes = self.set(to, value, request, state),
+            Kind::Set(to, value) => becomes = self.set(to, value, state),
             Kind::Unset(what) => becomes = self.unset(what, state),
             Kind::Other(name, words) => becomes = other(name, words, state),
         }
+        state.unprotected |= matches!(becomes, Unprotected(_));
         self.note(stmt, &becomes);
         ended
     }
 
-    fn branch(
-        &mut self,
-        stmt: &'p Stmt,
-        arms: &'p [Arm],
-        request: &Request,
-        state: &mut State,
-    ) -> bool {
+    fn branch(&mut self, stmt: &'p Stmt, arms: &'p [Arm], state: &mut State) -> bool {
         for (at, (condition, body)) in arms.iter().enumerate() {
             self.steps += condition.as_ref().map_or(0, |one| comparisons(one).len());
-            let truth = condition.as_ref().map_or(Some(true), |one| truth(one, request, state));
-            match truth {
+            match condition.as_ref().map_or(Some(true), |one| truth(one, state)) {
                 Some(false) => self.note(stmt, &Carried),
                 Some(true) => {
                     self.note(stmt, &Carried);
-                    return self.body(body, request, state);
+                    return self.body(body, state);
                 }
-                None if self.understood(stmt, &arms[at..], request, state) => return false,
+                // Only this arm and those after it are not known.
                 None => {
-                    // Only this arm and those after it are not known.
-                    let rest: Vec<&Stmt> = arms[at..].iter().flat_map(|(_, b)| b).collect();
-                    let is_sign = condition.as_ref().is_some_and(|c| mentions(c, "obj.hits"));
-                    if is_sign && rest.iter().all(|one| is_of_response(one)) {
-                        let becomes = Different("every response has Cache-Status, which says this");
-                        self.note(stmt, &becomes);
-                        rest.iter().for_each(|one| self.mark(one, &becomes));
-                        return false;
-                    }
-                    let mut doubts = self.doubts(&arms[at..]);
-                    // A client that is sent to a page for others must not get this page.
-                    doubts.refuses |= doubts.answers && doubts.by_others;
-                    state.unprotected |= doubts.refuses;
-                    state.store_unknown |= doubts.passes;
-                    state.in_doubt |= doubts.ends;
-                    doubts.fields.iter().for_each(|name| state.hide(name));
-                    let fate = if doubts.refuses { Fate::Unprotected } else { Fate::NotCarried };
-                    let has = |name| condition.as_ref().is_some_and(|c| mentions(c, name));
-                    let ours = match () {
-                        () if has("vsthrottle.is_denied") => "; [[quota]] limits rates",
-                        () if has("req.http.user-agent") => "; `device = true` is for devices",
-                        () if doubts.passes && !doubts.refuses => {
-                            "; nothing is stored where it applied"
-                        }
-                        () => "",
+                    let (becomes, inside) = match self.understood(&arms[at..], state) {
+                        Some(becomes) => (becomes, Carried),
+                        None => self.unknown(&arms[at..], state),
                     };
-                    self.note(stmt, &Text(fate, format!("{UNKNOWN}{ours}")));
-                    rest.iter().for_each(|one| self.mark(one, &Left(UNKNOWN)));
+                    self.note(stmt, &becomes);
+                    let inner = arms[at..].iter().flat_map(|(_, body)| body);
+                    inner.for_each(|one| self.mark(one, &inside));
                     return false;
                 }
             }
@@ -182,43 +153,49 @@ impl<'p> Run<'p> {
         false
     }
 
-    /// Arms of which the first has a condition that routes do not know, but that our other settings
-    /// say. Writes their notes if they are such.
-    fn understood(
-        &mut self,
-        stmt: &'p Stmt,
-        arms: &'p [Arm],
-        request: &Request,
-        state: &mut State,
-    ) -> bool {
-        let [(Some(condition), body), ..] = arms else { return false };
-        if state.in_doubt {
-            return false;
+    /// What becomes of arms whose first condition is unknown, and of the statements inside.
+    fn unknown(&mut self, arms: &[Arm], state: &mut State) -> (Becomes, Becomes) {
+        let has = |name| arms[0].0.as_ref().is_some_and(|condition| mentions(condition, name));
+        if has("obj.hits") && arms.iter().flat_map(|(_, body)| body).all(is_of_response) {
+            let becomes = Different("every response has Cache-Status, which says this");
+            return (becomes.clone(), becomes);
         }
-        let why = if self.is_late {
-            match self.lifetimes(arms, state) {
-                Some(why) => why,
-                None => return false,
-            }
-        } else if let ([(_, _)], [only]) = (arms, &body[..])
-            && let Kind::Return(words) = &only.kind
-            && let Some(part) = store::residue(condition, request, state)
-        {
-            let is_own = !state.vague.contains("cookie") && !state.request.contains_key("cookie");
-            match (words.first(), store::bypass(part)) {
-                (Some(Word::Name(pass)), Some((names, exact))) if pass == "pass" && is_own => {
-                    names.into_iter().for_each(|name| add(&mut state.keys.bypass, name));
-                    if exact { "" } else { COOKIE_NAMES }
-                }
-                _ => return false,
-            }
-        } else {
-            return false;
+        let mut doubts = self.doubts(arms);
+        // The original may send this client to another page, so it must not get this page.
+        doubts.refuses |= doubts.answers && doubts.by_others;
+        state.unprotected |= doubts.refuses;
+        state.store_unknown |= doubts.passes;
+        state.in_doubt |= doubts.ends;
+        doubts.fields.iter().for_each(|name| state.hide(name));
+        let fate = if doubts.refuses { Fate::Unprotected } else { Fate::NotCarried };
+        let ours = match () {
+            () if has("vsthrottle.is_denied") => "; [[quota]] limits rates",
+            () if has("req.http.user-agent") => "; `device = true` is for devices",
+            () if doubts.passes && !doubts.refuses => "; nothing is stored where it applied",
+            () => "",
         };
-        self.note(stmt, &Becomes::differs(why));
-        let inner = arms.iter().flat_map(|(_, body)| body);
-        inner.for_each(|one| self.mark(one, &Carried));
-        true
+        (Text(fate, format!("{UNKNOWN}{ours}")), Left(UNKNOWN))
+    }
+
+    /// What becomes of arms whose first condition is unknown to routes, but that our other settings
+    /// can express. Returns `None` if they cannot.
+    fn understood(&self, arms: &[Arm], state: &mut State) -> Option<Becomes> {
+        if state.in_doubt {
+            return None;
+        }
+        if self.is_late {
+            return self.lifetimes(arms, state).map(Becomes::differs);
+        }
+        let [(Some(condition), body)] = arms else { return None };
+        let [Stmt { kind: Kind::Return(words), .. }] = &body[..] else { return None };
+        let (names, exact) = store::bypass(store::residue(condition, state)?)?;
+        let is_own = !state.vague.contains("cookie") && !state.request.contains_key("cookie");
+        let passes = matches!(words.first(), Some(Word::Name(name)) if name == "pass");
+        if !is_own || !passes {
+            return None;
+        }
+        names.into_iter().for_each(|name| add(&mut state.keys.bypass, name));
+        Some(Becomes::differs(if exact { "" } else { COOKIE_NAMES }))
     }
 
     /// Lifetimes, and codings, of responses with some statuses and types.
@@ -264,7 +241,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    fn end(&self, words: &[Word], request: &Request) -> (Option<End>, Becomes) {
+    fn end(&self, words: &[Word], request: &Request) -> (End, Becomes) {
         let first = match words.first() {
             Some(Word::Name(name)) => name.as_str(),
             _ => "",
@@ -275,7 +252,7 @@ impl<'p> Run<'p> {
             "pipe" => {
                 let text = "the request is passed on without the store; its connection is not \
                             handed over";
-                return (Some(End::Pipe), Different(text));
+                return (End::Pipe, Different(text));
             }
             "purge" if !self.is_late => End::Purge,
             "synth" if !self.is_late => {
@@ -291,21 +268,21 @@ impl<'p> Run<'p> {
                     text_of(reason, request).filter(|_| self.redirects.contains_key(&status));
                 let has_captures = target.is_some_and(|(target, _)| target.contains('{'));
                 let becomes = if has_captures { Different(CAPTURES) } else { Carried };
-                return (Some(End::Synth(status, reason.to_vec())), becomes);
+                return (End::Synth(status, reason.to_vec()), becomes);
             }
             "deliver" | "fetch" | "ok" | "miss" => End::Other,
-            _ => return (None, Unprotected("this action is not known here, at this time")),
+            _ => return (End::Other, Unprotected("this action is not known here, at this time")),
         };
-        (Some(end), Carried)
+        (end, Carried)
     }
 
-    fn set(&self, to: &str, value: &[Word], request: &Request, state: &mut State) -> Becomes {
+    fn set(&self, to: &str, value: &[Word], state: &mut State) -> Becomes {
         if matches!(to, "req.backend_hint" | "bereq.backend") {
             return self.set_backend(value, state);
         }
         // Only the host and the path of the request itself are captured.
         let text =
-            text_of(value, request).filter(|(_, with_path)| !with_path).map(|(text, _)| text);
+            text_of(value, &state.asked).filter(|(_, with_path)| !with_path).map(|(text, _)| text);
         let is_plain = matches!(value, [Word::Text(_)]);
         let text = text.filter(|text| !text.is_empty() && (is_plain || !state.is_rewritten()));
         let has_captures = text.as_ref().is_some_and(|text| text.contains('{')) && !is_plain;
@@ -343,7 +320,6 @@ impl<'p> Run<'p> {
         };
         let name = name.filter(|name| self.names.iter().any(|there| there == name));
         state.backend = Some(name.unwrap_or_default().to_owned());
-        state.unprotected |= state.in_doubt;
         match name {
             _ if state.in_doubt => Unprotected(IN_DOUBT),
             Some(_) => Carried,
@@ -358,7 +334,6 @@ impl<'p> Run<'p> {
         }
         if name == "host" {
             state.hide("host");
-            state.unprotected = true;
             return Unprotected("the client's Host is sent; see .host_header of backends");
         }
         if name == "x-forwarded-for" && self.forwards {
@@ -381,7 +356,7 @@ impl<'p> Run<'p> {
         if matches!(name, "x-real-ip" | "x-forwarded-for") {
             return Left("the value is not a fixed text, so the client's field is removed");
         }
-        // Another value can change who gets a response.
+        // The new value can decide which client gets a response.
         state.store_unknown = true;
         Left(
             "it is not a fixed text for all requests, so the client's field is removed (a Cookie \
@@ -459,7 +434,6 @@ fn set_variable(to: &str, value: &[Word], state: &mut State) -> Becomes {
         "beresp.do_stream" => Nothing("bodies are always streamed"),
         "beresp.do_esi" => Left("ESI is not processed"),
         "resp.status" | "beresp.status" if !matches!(new_status(value), Some(200..=399)) => {
-            state.unprotected = true;
             Unprotected("the status is the upstream's, and clients would not get this response")
         }
         "resp.reason" | "resp.status" | "beresp.reason" | "beresp.status" => {
@@ -473,10 +447,7 @@ fn set_variable(to: &str, value: &[Word], state: &mut State) -> Becomes {
         _ if is_setting(to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
             Left("there is no such setting")
         }
-        _ => {
-            state.unprotected = true;
-            Unprotected("this variable is not known here")
-        }
+        _ => Unprotected("this variable is not known here"),
     }
 }
 
@@ -489,12 +460,8 @@ fn set_url(to: &str, value: &[Word], state: &mut State) -> Becomes {
     state.store_unknown = true;
     state.vague.insert("req.url".to_owned());
     let why = "URLs are passed on as they are, so nothing is stored";
-    if value.iter().any(mentions) {
-        return Left(why);
-    }
     // A URL that is replaced, and not only written otherwise, leads elsewhere.
-    state.unprotected = true;
-    Unprotected(why)
+    if value.iter().any(mentions) { Left(why) } else { Unprotected(why) }
 }
 
 /// A lifetime of all responses.
@@ -530,10 +497,7 @@ fn other(name: &str, words: &[Word], state: &mut State) -> Becomes {
             state.store_unknown = true;
             Left("this function is not known here, so nothing is stored")
         }
-        _ => {
-            state.unprotected = true;
-            Unprotected("this function is not known here")
-        }
+        _ => Unprotected("this function is not known here"),
     }
 }
 
@@ -608,29 +572,16 @@ pub(super) fn is_harmless(name: &str) -> bool {
 /// The client's Host in lower case, or without its port.
 pub(super) fn is_normalised_host(to: &str, value: &[Word]) -> bool {
     let is_host = |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(to));
-    if request_field(to) != Some("host") {
-        return false;
-    }
-    match value {
-        [Word::Name(lower), Word::Sign("("), host, Word::Sign(")")] => {
-            lower == "std.tolower" && is_host(host)
+    let Some((name, arguments)) = call(value) else { return false };
+    let ports = [":[0-9]+", ":[0-9]+$", r":\d+", r":\d+$"];
+    request_field(to) == Some("host")
+        && match (name, &arguments[..]) {
+            ("std.tolower", [host]) => is_host(host),
+            ("regsub", [host, Word::Text(pattern), Word::Text(empty)]) => {
+                is_host(host) && ports.contains(&pattern.as_str()) && empty.is_empty()
+            }
+            _ => false,
         }
-        [
-            Word::Name(regsub),
-            Word::Sign("("),
-            host,
-            Word::Sign(","),
-            Word::Text(pattern),
-            Word::Sign(","),
-            Word::Text(empty),
-            Word::Sign(")"),
-        ] => {
-            let ports = [":[0-9]+", ":[0-9]+$", r":\d+", r":\d+$"];
-            let is_port = ports.contains(&pattern.as_str()) && empty.is_empty();
-            regsub == "regsub" && is_host(host) && is_port
-        }
-        _ => false,
-    }
 }
 
 /// Whether the program replaces X-Forwarded-For, instead of adding to it as Varnish does.
@@ -639,7 +590,7 @@ pub(crate) fn replaces_forwarded(program: &Program) -> bool {
         body.iter().any(|stmt| match &stmt.kind {
             Kind::Set(to, value) => is_forwarded(to) && !adds(value),
             Kind::Unset(what) => is_forwarded(what),
-            // In one arm it is added to, and in the other there is none.
+            // One arm adds to the field, and the other arm sets it for clients without the field.
             Kind::If(arms) => {
                 let added = |stmt: &Stmt| match &stmt.kind {
                     Kind::Set(to, value) => is_forwarded(to) && adds(value),

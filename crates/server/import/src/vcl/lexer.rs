@@ -80,6 +80,16 @@ fn quoted(rest: &str) -> Option<(Option<String>, usize)> {
     None
 }
 
+/// A call `NAME(WORD, WORD, …)`: its name, and its arguments of one word each.
+pub(crate) fn call(words: &[Word]) -> Option<(&str, Vec<&Word>)> {
+    let [Word::Name(name), Word::Sign("("), inner @ .., Word::Sign(")")] = words else {
+        return None;
+    };
+    let parts = inner.split(|word| *word == Word::Sign(","));
+    let arguments = parts.map(|part| part.first().filter(|_| part.len() == 1));
+    Some((name, arguments.collect::<Option<_>>()?))
+}
+
 /// Words as a note shows them.
 pub(crate) fn shown(tokens: &[Token]) -> String {
     let mut text = String::new();

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
-use self::state::{End, PRIVATE, Request, State};
+use self::state::{Changes, End, PRIVATE, Request, State};
 use crate::input::Input;
 use crate::limits::ROUTES_MAX;
 use crate::note::{Fate, Notes, Place};
@@ -25,7 +25,8 @@ use crate::table::is_one;
 use crate::tree::{Section, Tree, Value};
 use crate::{Parsed, SyntaxError};
 
-/// Where the listener is put: VCL does not say, and other machines must not reach it by mistake.
+/// The address of the listener. VCL has no address, and other machines must not reach the listener
+/// by mistake.
 const ADDRESS: &str = "127.0.0.1:6081";
 
 /// Imports a text.
@@ -48,7 +49,7 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
     notes.other(&at, "varnishd", Fate::Different, text);
     let Named { hosts, mut paths, mut methods } = named(&program);
     methods.extend(["HEAD", "POST", "DELETE"].map(str::to_owned));
-    // These are orders to Varnish; what the program does with them is not what clients see.
+    // These methods are orders to Varnish, and say nothing about other requests.
     methods.retain(|method| !is_one("GET PURGE BAN REFRESH", method));
     paths.remove(&Path::root());
     if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
@@ -77,7 +78,7 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
     run.routes()?;
     run.compression();
     run.purge();
-    if run.run(&run.request(None, &Path::root(), "GET")).response.get("via") == Some(&None) {
+    if run.run(run.request(None, &Path::root(), "GET")).response.get("via") == Some(&None) {
         run.tree.section("via").set("responses", false, "unset resp.http.Via");
     }
     run.write_notes();
@@ -111,7 +112,7 @@ struct Run<'p> {
     names: Vec<String>,
     /// Upstreams are sent X-Forwarded-For.
     forwards: bool,
-    /// Paths that are open without a query, and refused with one.
+    /// Paths that are open without a query, and refused with a query.
     with_queries: BTreeSet<String>,
     /// Types of responses that are coded, if some are; empty: all that can be.
     codes: Option<Vec<String>>,
@@ -122,8 +123,8 @@ struct Run<'p> {
 struct Cell {
     action: Action,
     store: bool,
-    request: BTreeMap<String, Option<String>>,
-    response: BTreeMap<String, Option<String>>,
+    request: Changes,
+    response: Changes,
     keys: Keys,
     codes: bool,
     closed: bool,
@@ -151,17 +152,19 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the routes of all cells that differ from the cell that their requests would find
-    /// otherwise.
+    /// Writes a route for each cell that differs from the cell that its requests would find without
+    /// the route.
     fn routes(&mut self) -> Parsed<()> {
         let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
         let mut found: Vec<(Option<String>, BTreeMap<Path, Cell>)> = Vec::new();
         let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
+        assert!(hosts[0].is_none() && paths[0] == Path::root(), "the first cell is any request");
         for host in hosts {
             let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
             for path in &paths {
                 let mut cell = self.cell(host.as_deref(), path);
-                // The program compares a path with its query: with one, it is not this path.
+                // The program compares the path together with the query, so a path with a query
+                // differs.
                 if let Path::Exact(text) = path
                     && above(&of_host, path).is_some_and(Cell::refuses)
                     && !cell.refuses()
@@ -174,7 +177,7 @@ impl Run<'_> {
             if self.is_exhausted() {
                 return Err(SyntaxError::at(&self.at, "the program has too many cases"));
             }
-            // Without a difference the requests of this host go to the routes for any host.
+            // A host without a difference uses the routes for any host.
             if host.is_none() {
                 of_any.clone_from(&of_host);
                 found.push((host, of_host));
@@ -182,7 +185,7 @@ impl Run<'_> {
                 found.push((host, of_host));
             }
         }
-        // Whether some cell codes its responses must be known for all.
+        // Whether any cell codes its responses must be known before the first route is written.
         for (host, cells) in &found {
             for (path, cell) in cells {
                 // The captures of a redirect are those of its path.
@@ -196,19 +199,21 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs the program for a request of each method. A route has all methods, so where they differ
-    /// it does what opens and stores the least.
+    /// Runs the program for a request of each method. A route is for all methods, so where methods
+    /// differ, the cell does what opens and stores the least.
     fn cell(&mut self, host: Option<&str>, path: &Path) -> Cell {
-        let get = self.request(host, path, "GET");
-        let mut state = self.run(&get);
+        let mut state = self.run(self.request(host, path, "GET"));
         let answers = |state: &State| matches!(state.end, Some(End::Synth(..) | End::Purge));
         for method in self.methods.clone() {
-            let other = self.run(&self.request(host, path, &method));
+            let other = self.run(self.request(host, path, &method));
+            state.unprotected |= other.unprotected;
+            // All methods get this answer.
+            if answers(&state) {
+                continue;
+            }
             let mut differs = None;
             let mut close = |text| differs = Some((Fate::Unprotected, text));
-            if answers(&state) {
-                // All methods get this answer.
-            } else if answers(&other) {
+            if answers(&other) {
                 close("requests of some methods are answered here, and routes have all methods");
             } else if self.backend(&other) != self.backend(&state) {
                 close("requests of some methods go elsewhere, and routes have all methods");
@@ -216,7 +221,7 @@ impl Run<'_> {
                 state.uncacheable = true;
                 differs = Some((Fate::NotCarried, METHODS));
             }
-            if !answers(&state) && !answers(&other) {
+            if !answers(&other) {
                 for name in different(&state.request, &other.request) {
                     differs = differs.or(Some((Fate::NotCarried, METHODS)));
                     state.store_unknown = true;
@@ -236,9 +241,8 @@ impl Run<'_> {
                     self.note_id(*id, fate, why);
                 }
             }
-            state.unprotected |= other.unprotected;
         }
-        // Varnish passes a request that has one of these, unless the program says otherwise.
+        // By default, Varnish passes a request with one of these fields.
         let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
         let is_absent = |name: &&str| state.lacks(name) || *name == "cookie" && passes_cookies;
         let is_anonymous = PRIVATE.iter().all(is_absent);
@@ -247,8 +251,8 @@ impl Run<'_> {
             && !state.store_unknown
             && !passes(&state)
             && state.keys.fits();
-        // Varnish has read these before the program changes them. A lifetime for all responses
-        // replaces what they say.
+        // Varnish reads these fields before the program changes them. A lifetime for all responses
+        // overrules them.
         let is_changed = |name: &&str| state.response.contains_key(*name);
         let has_lifetime =
             state.keys.lifetimes.iter().any(|one| eval::is_usual(one) && one.ttl.is_some());
@@ -258,7 +262,7 @@ impl Run<'_> {
         if !self.forwards {
             state.request.insert("x-forwarded-for".to_owned(), None);
         }
-        let action = self.action(&state, &get);
+        let action = self.action(&state);
         if let Some(types) = state.codes.as_ref().filter(|_| store) {
             let all = self.codes.get_or_insert_with(|| types.clone());
             // An empty list is all types.
@@ -288,14 +292,14 @@ impl Run<'_> {
     }
 
     /// The answer that the program gives itself, or the upstream.
-    fn action(&self, state: &State, request: &Request) -> Action {
+    fn action(&self, state: &State) -> Action {
         let Some(End::Synth(status, reason)) = &state.end else {
             return self.backend(state).map_or(Action::NotCarried, Action::Upstream);
         };
         if let Some((sent, _)) = self.redirects.get(status) {
-            let own = request.host.as_deref().filter(|host| host.starts_with('{'));
+            let own = state.asked.host.as_deref().filter(|host| host.starts_with('{'));
             let own = own.and_then(|host| host.split('.').next()).unwrap_or_default();
-            let found = texts::text_of(reason, request).filter(|_| !state.is_rewritten());
+            let found = texts::text_of(reason, &state.asked).filter(|_| !state.is_rewritten());
             let action = found.and_then(|(to, path)| Action::redirect(*sent, to, path, own));
             return action.unwrap_or(Action::NotCarried);
         }
@@ -344,11 +348,9 @@ impl Run<'_> {
         let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
         for (host, path) in hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)))
         {
-            let mut request = self.request(host.as_deref(), path, "PURGE");
-            let [inside, outside] = [true, false].map(|is_inside| {
-                request.client_inside = Some(is_inside);
-                self.run(&request)
-            });
+            let request = self.request(host.as_deref(), path, "PURGE");
+            let [inside, outside] = [Some(true), Some(false)]
+                .map(|client_inside| self.run(Request { client_inside, ..request.clone() }));
             let purges = |state: &State| state.end == Some(End::Purge);
             let lists: Vec<&String> = inside.lists.union(&outside.lists).collect();
             let of_cell = match (purges(&inside), purges(&outside), &lists[..]) {
@@ -469,10 +471,7 @@ fn passes(state: &State) -> bool {
 }
 
 /// The names that do not have the same value in both.
-fn different(
-    one: &BTreeMap<String, Option<String>>,
-    other: &BTreeMap<String, Option<String>>,
-) -> Vec<String> {
+fn different(one: &Changes, other: &Changes) -> Vec<String> {
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
@@ -502,32 +501,32 @@ fn redirects(program: &Program) -> BTreeMap<u64, (u64, Vec<usize>)> {
         let Kind::If(arms) = &stmt.kind else { continue };
         for (condition, body) in arms {
             let Some(statuses) = condition.as_ref().and_then(statuses) else { continue };
-            let mut sets_location = false;
-            let (mut sent, mut known) = (None, true);
-            let mut ids = vec![stmt.id];
-            for inner in body {
-                ids.push(inner.id);
-                match &inner.kind {
-                    Kind::Set(to, value) if to == "resp.http.location" => {
-                        sets_location = *value == [Word::Name("resp.reason".to_owned())];
-                    }
-                    Kind::Set(to, value) if to == "resp.status" => match &value[..] {
-                        [Word::Name(number)] => sent = number.parse::<u64>().ok(),
-                        _ => known = false,
-                    },
-                    Kind::Set(to, _) if to == "resp.reason" => {}
-                    Kind::Return(_) => {}
-                    _ => known = false,
-                }
-            }
-            if sets_location && known {
-                for status in statuses {
-                    found.insert(status, (sent.unwrap_or(status), ids.clone()));
-                }
-            }
+            let Some(sent) = redirect(body) else { continue };
+            let ids: Vec<usize> = [stmt].into_iter().chain(body).map(|one| one.id).collect();
+            found.extend(statuses.into_iter().map(|one| (one, (sent.unwrap_or(one), ids.clone()))));
         }
     }
     found
+}
+
+/// Whether these statements make a redirect, and the status that they set.
+fn redirect(body: &[Stmt]) -> Option<Option<u64>> {
+    let (mut sets_location, mut sent) = (false, None);
+    for stmt in body {
+        match &stmt.kind {
+            Kind::Set(to, value) if to == "resp.http.location" => {
+                sets_location = *value == [Word::Name("resp.reason".to_owned())];
+            }
+            Kind::Set(to, value) if to == "resp.status" => match &value[..] {
+                [Word::Name(number)] => sent = number.parse().ok(),
+                _ => return None,
+            },
+            Kind::Set(to, _) if to == "resp.reason" => {}
+            Kind::Return(_) => {}
+            _ => return None,
+        }
+    }
+    sets_location.then_some(sent)
 }
 
 /// The statuses of `resp.status == N || …`.

@@ -15,7 +15,7 @@ pub(crate) struct Program {
     pub(crate) blocks: Vec<Block>,
     /// Access lists.
     pub(crate) lists: Vec<List>,
-    /// Subroutines, in order; those with one name are one after the other.
+    /// Subroutines by name. Two subroutines of one name are joined, in their order.
     pub(crate) subs: Vec<(String, Vec<Stmt>)>,
     /// How many statements there are.
     pub(crate) statements: usize,
@@ -442,7 +442,7 @@ impl Reader<'_, '_, '_> {
         Ok(Expr::Unknown)
     }
 
-    /// Passes what is not understood, up to the end of the operand.
+    /// Skips the rest of an operand that is not understood.
     fn skip_operand(&mut self) -> Parsed<()> {
         let mut open = 0_usize;
         loop {

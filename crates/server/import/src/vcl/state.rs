@@ -7,7 +7,7 @@ use crate::fields::is_free;
 use crate::route::{Keys, Path};
 
 /// A request: a cell, and a method.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// `None`: a host that no condition names.
     pub(crate) host: Option<String>,
@@ -30,15 +30,19 @@ pub(crate) enum End {
     Other,
 }
 
+/// Changes to fields, by name: a value, or `None` if the field is removed.
+pub(crate) type Changes = BTreeMap<String, Option<String>>;
+
 /// What was done to a request and its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Empty: one that is not known.
+    /// The request that the program is run for.
+    pub(crate) asked: Request,
+    /// The backend that the program chose. Empty if it is unknown.
     pub(crate) backend: Option<String>,
-    /// Changes to fields, by name: a value, or `None` if it is removed.
-    pub(crate) request: BTreeMap<String, Option<String>>,
-    pub(crate) response: BTreeMap<String, Option<String>>,
-    /// Fields of the request, and `req.url`, whose values are not known any more.
+    pub(crate) request: Changes,
+    pub(crate) response: Changes,
+    /// The fields of the request, and `req.url`, whose values are unknown from here on.
     pub(crate) vague: BTreeSet<String>,
     pub(crate) end: Option<End>,
     /// The subroutine may have ended before.
@@ -72,8 +76,8 @@ impl State {
         self.vague.contains("host") || self.vague.contains("req.url")
     }
 
-    /// A field of the request gets a value that is not carried. The client's own must not pass for
-    /// it.
+    /// A field of the request gets a value that is not carried. The client's own field is removed,
+    /// so that no upstream takes it for that value.
     pub(super) fn hide(&mut self, name: &str) {
         self.vague.insert(name.to_owned());
         if is_free(name) && !PRIVATE.contains(&name) {
@@ -82,8 +86,8 @@ impl State {
     }
 }
 
-/// Fields that say who the client is. Where it is not known whether they are removed, they are
-/// passed on, and nothing is stored.
+/// Fields that identify the client. If it is unknown whether they are removed, they are passed on,
+/// and nothing is stored.
 pub(crate) const PRIVATE: [&str; 2] = ["cookie", "authorization"];
 
 /// The field of the response that a variable is.

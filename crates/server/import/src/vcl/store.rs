@@ -3,35 +3,27 @@
 use std::time::Duration;
 
 use super::conditions::truth;
-use super::lexer::Word;
+use super::lexer::{Word, call};
 use super::parser::Expr;
-use super::state::{Request, State};
+use super::state::State;
 use crate::pattern::{cookies, parameters, types};
 use crate::route::{Lifetime, WITHOUT_LIFETIME, add, all_statuses};
 
 const WIDE: &str = "every parameter that our patterns match is left out of the key";
 
-/// A change of the URL that is one of the query: how ours differs; `None`: it is another one.
+/// A change of the URL that changes only the query. Returns how ours differs, or `None` for another
+/// change.
 pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
     let keys = &mut state.keys;
-    match value {
-        [Word::Name(name), Word::Sign("("), Word::Name(url), Word::Sign(")")] => {
-            let sorts = name == "std.querysort" && url == "req.url" && keys.query.is_none();
-            if sorts {
-                keys.query = Some("sort");
-            }
-            sorts.then_some("")
+    let (name, arguments) = call(value)?;
+    match (name, &arguments[..]) {
+        ("std.querysort", [Word::Name(url)]) if url == "req.url" && keys.query.is_none() => {
+            keys.query = Some("sort");
+            Some("")
         }
-        [
-            Word::Name(name),
-            Word::Sign("("),
-            Word::Name(url),
-            Word::Sign(","),
-            Word::Text(from),
-            Word::Sign(","),
-            Word::Text(to),
-            Word::Sign(")"),
-        ] if name.starts_with("regsub") && url == "req.url" => {
+        (name, [Word::Name(url), Word::Text(from), Word::Text(to)])
+            if name.starts_with("regsub") && url == "req.url" =>
+        {
             match (from.as_str(), to.as_str()) {
                 (r"\?.*" | r"\?.*$", "") if keys.drop.is_empty() => keys.query = Some("none"),
                 // The remainder of a query from which parameters were taken.
@@ -54,37 +46,29 @@ pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
 
 /// The cookie whose value an expression is: `cookie.get("a")`.
 pub(crate) fn cookie(value: &[Word]) -> Option<String> {
-    match value {
-        [Word::Name(get), Word::Sign("("), Word::Text(name), Word::Sign(")")]
-            if get == "cookie.get" =>
-        {
-            Some(name.clone())
-        }
-        _ => None,
-    }
+    let (name, arguments) = call(value)?;
+    let [Word::Text(cookie)] = arguments[..] else { return None };
+    (name == "cookie.get").then(|| cookie.clone())
 }
 
-/// The one part of a condition that is not known, if the others do not matter.
-pub(crate) fn residue<'e>(
-    expr: &'e Expr,
-    request: &Request,
-    state: &mut State,
-) -> Option<&'e Expr> {
+/// The part of a condition that is unknown, if it is the only one.
+pub(crate) fn residue<'e>(expr: &'e Expr, state: &mut State) -> Option<&'e Expr> {
     match expr {
         Expr::Or(all) | Expr::And(all) => {
-            let mut unknown = all.iter().filter(|one| truth(one, request, state).is_none());
+            let mut unknown = all.iter().filter(|one| truth(one, state).is_none());
             let first = unknown.next()?;
             if unknown.next().is_some() {
                 return None;
             }
-            residue(first, request, state)
+            residue(first, state)
         }
         Expr::Not(_) => None,
         leaf => Some(leaf),
     }
 }
 
-/// The cookies of which a condition needs one, and whether they are exactly these.
+/// The condition holds if the request has one of these cookies. Also returns whether the patterns
+/// are exact.
 pub(crate) fn bypass(expr: &Expr) -> Option<(Vec<String>, bool)> {
     match expr {
         Expr::Is(name) if name == "req.http.cookie" => Some((vec!["*".to_owned()], true)),
@@ -144,7 +128,8 @@ pub(crate) fn responses(expr: &Expr) -> Option<Lifetime> {
     }
 }
 
-/// What a statement of `vcl_backend_response` sets of a lifetime; `None`: it sets something else.
+/// Sets the part of a lifetime that a statement of `vcl_backend_response` sets. Returns how ours
+/// differs, or `None` if the statement sets something else.
 pub(crate) fn set_of(to: &str, value: &[Word], one: &mut Lifetime) -> Option<&'static str> {
     if to == "beresp.uncacheable" && *value == [Word::Name("true".to_owned())] {
         (one.ttl, one.overrule) = (Some(Duration::ZERO), true);
@@ -167,7 +152,7 @@ pub(crate) fn set_of(to: &str, value: &[Word], one: &mut Lifetime) -> Option<&'s
     }
 }
 
-/// Two conditions that no response fulfils both.
+/// Whether no response fulfils both conditions.
 pub(crate) fn are_apart(one: &Lifetime, other: &Lifetime) -> bool {
     let meets = |a: &String, b: &String| {
         a == b || a[..1] == b[..1] && (a.ends_with("xx") || b.ends_with("xx"))

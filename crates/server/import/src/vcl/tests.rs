@@ -636,3 +636,12 @@ fn a_forwarded_field_with_a_text_has_one_value() {
     let removed = imported(&recv("unset req.http.X-Forwarded-Host;"), false);
     assert_eq!(fate(&removed, "unset req.http.X-Forwarded-Host"), Fate::Different);
 }
+
+/// A host in brackets got a second pair of brackets, and the server refused the imported file.
+#[test]
+fn an_address_in_brackets_has_one_pair_of_brackets() {
+    for host in ["::1", "[::1]"] {
+        let text = format!("vcl 4.1; backend a {{ .host = \"{host}\"; .port = \"80\"; }}\n");
+        has(&imported(&text, false), "url = \"http://[::1]:80\"");
+    }
+}

@@ -5,7 +5,7 @@ use super::state::Request;
 use crate::pattern::path_of;
 use crate::route::Path;
 
-/// A text as ours is written, with captures, and whether the URL of the request follows.
+/// The text of a value in the form of our file, and whether the URL of the request follows it.
 pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool)> {
     let (mut out, mut rest) = (String::new(), value);
     let host = request.host.as_deref();
@@ -63,7 +63,7 @@ fn host_part(host: &str, from: &str, to: &str) -> Option<String> {
     (plain && to.is_empty()).then(|| host.strip_prefix(&start).unwrap_or(host).to_owned())
 }
 
-/// A part of a path: one segment (`\1`), or what follows the segments that are named.
+/// A part of a path: one segment (`\1`), or the rest after the named segments.
 fn path_part(path: &Path, from: &str, to: &str) -> Option<String> {
     let Path::Pattern(own) = path else { return None };
     let (Path::Pattern(other) | Path::Prefix(other), found) = path_of(from)? else { return None };

@@ -26,11 +26,11 @@
 //! Two clients with the same tag in the same set share a bucket: with 2 million clients in 16 MiB,
 //! about one client in two million.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use config::Rate;
+use runtime::sync::primitives::AtomicU64;
 
 use crate::limits::{SWEEPS_PER_PASS, TICK_SHIFT_MAX, TICK_SHIFT_MIN, WORD_IDLE};
 
@@ -49,7 +49,7 @@ const WORDS: usize = 8;
 #[repr(align(64))]
 struct Set([AtomicU64; WORDS]);
 
-const _: () = assert!(size_of::<Set>() == 64);
+const _: () = assert!(size_of::<Set>() == 64 || cfg!(loom));
 
 /// How requests or bytes, and time, are counted in ticks. A bucket is refilled by one tick in one
 /// tick of time.
@@ -367,6 +367,9 @@ fn tag_of(key: u64) -> u64 {
     key & ((1 << (64 - TIME_BITS)) - 1)
 }
 
+#[cfg(all(test, loom))]
+#[path = "table_models.rs"]
+mod models;
 #[cfg(test)]
 #[path = "table_tests.rs"]
 mod tests;

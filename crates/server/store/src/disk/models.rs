@@ -29,8 +29,8 @@ fn flusher(rounds: &Rounds, put: &AtomicU64, written: &AtomicU64) {
     rounds.finish();
 }
 
-/// The flush of a store that is closed meanwhile reported an object as written that was put after
-/// the last round.
+/// A flush while the store was closed reported an object as written that was put after the last
+/// round; or it waited for ever, for a round after the last one.
 #[test]
 fn a_flush_during_the_close_never_takes_an_unwritten_object_for_written() {
     loom::model(|| {

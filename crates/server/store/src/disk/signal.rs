@@ -76,12 +76,9 @@ impl Rounds {
 
     /// Notes that the current round has ended.
     pub(super) fn end(&self) {
-        let mut state = self.lock();
+        let state = self.lock();
         assert!(state.done < state.begun, "a round ends once, after it began");
-        state.done = state.begun;
-        let waiters = std::mem::take(&mut state.waiters);
-        drop(state);
-        waiters.into_iter().for_each(Waker::wake);
+        Rounds::conclude(state);
     }
 
     /// There will be no more rounds: releases all waiters.
@@ -89,8 +86,14 @@ impl Rounds {
         let mut state = self.lock();
         assert!(state.done == state.begun, "the last round has ended");
         state.begun = FINISHED;
+        Rounds::conclude(state);
+    }
+
+    fn conclude(mut state: MutexGuard<'_, RoundsState>) {
+        state.done = state.begun;
+        let waiters = std::mem::take(&mut state.waiters);
         drop(state);
-        self.end();
+        waiters.into_iter().for_each(Waker::wake);
     }
 
     /// Whether that round took place. False: by now there are no more rounds.

@@ -31,8 +31,8 @@ use crate::conditions::{Conditions, working_directory};
 use crate::experiment::{ServerVisits, Servers, Visit, cells, server_row, total};
 use crate::flags::{Given, Repeat, VISIT, ascending, count};
 use crate::found::{Found, Steps};
-use crate::servers::Place;
 use crate::show::number;
+use harness::recipe::Place;
 
 /// The bound of a boosted wait relative to epoll with silent connections, and relative to the plain
 /// call without them.

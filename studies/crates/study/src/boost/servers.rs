@@ -3,29 +3,30 @@
 use std::path::{Path, PathBuf};
 
 use harness::Error;
+use harness::recipe::{Place, Recipe};
 use serde_json::Value;
 
-use crate::servers::{Kind, Place, Running, start_ours};
+use crate::servers::{Running, start_ours, start_peer};
 
 /// Length of the body of every response.
 const BODY_BYTES: usize = 1024;
 /// Descriptors that a server needs in addition to those of connections.
 const OTHER_DESCRIPTORS: u32 = 512;
 
-const HAPROXY: Kind = Kind {
+const HAPROXY: Recipe = Recipe {
     config: include_str!("haproxy.cfg"),
     command: "{program} -db -q {no_epoll} -f {config}",
-    ..Kind::named("haproxy")
+    ..Recipe::named("haproxy")
 };
 
-const LIGHTTPD: Kind = Kind {
+const LIGHTTPD: Recipe = Recipe {
     config: include_str!("lighttpd.conf"),
     command: "{program} -D -f {config}",
-    ..Kind::named("lighttpd")
+    ..Recipe::named("lighttpd")
 };
 
 /// The servers: the name, the path that is requested, and how a peer is started.
-const SERVERS: [(&str, &str, Option<Kind>); 3] = [
+const SERVERS: [(&str, &str, Option<Recipe>); 3] = [
     ("haproxy", "/body", Some(HAPROXY)),
     ("lighttpd", "/body", Some(LIGHTTPD)),
     ("plimsoll", "/obj/1?size=1024", None),
@@ -139,9 +140,9 @@ pub(super) fn start(
     let place = Place { home: &home, ..place };
     let started = match SERVERS[variant.server].2 {
         Some(kind) if variant.boosted => {
-            kind.start(place, &[&[ours][..], &boost].concat(), &values)
+            start_peer(&kind, place, &[&[ours][..], &boost].concat(), &values)
         }
-        Some(kind) => kind.start(place, &[], &values),
+        Some(kind) => start_peer(&kind, place, &[], &values),
         None => {
             let more = ["--workers", "1", "--backend", variant.wait].map(String::from);
             let boosted = [&boost[..], &[ours]].concat();

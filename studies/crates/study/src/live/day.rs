@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use load::Schedule;
 use serde::Serialize;
-use trial::{Interval, ThreadTimes, Trial, Writer};
+use trial::{Interval, Trial, Writer};
 
 use super::Plan;
 use super::shape::{SAMPLES_AN_HOUR, Shape};
@@ -161,7 +161,7 @@ pub(super) fn gather(raw: &Raw, out: &Path) -> Result<Vec<(usize, Interval)>, Er
         for interval in trial.intervals().iter().filter(within) {
             match &mut sum {
                 None => sum = Some(interval.clone()),
-                Some(sum) => add(sum, interval),
+                Some(sum) => sum.add(interval),
             }
         }
         if let Some(mut sum) = sum {
@@ -182,33 +182,9 @@ pub(super) fn gather(raw: &Raw, out: &Path) -> Result<Vec<(usize, Interval)>, Er
     Ok(gathered)
 }
 
-/// Adds the named fields of one value to those of another.
-macro_rules! add_fields {
-    ($sum:expr, $more:expr, $($field:ident)+) => {{ $($sum.$field += $more.$field;)+ }};
-}
-
-/// Adds a later interval of the same sample.
-fn add(sum: &mut Interval, more: &Interval) {
-    add_fields!(sum, more, length_ns requests requests_ended recorder_ns);
-    add_fields!(sum.machine, more.machine, user_ns nice_ns system_ns irq_ns softirq_ns idle_ns);
-    add_fields!(sum.machine, more.machine, iowait_ns steal_ns guest_ns);
-    if let (Some(sum), Some(more)) = (&mut sum.server, &more.server) {
-        add_fields!(sum, more, user_ns kernel_ns total_ns voluntary_switches involuntary_switches);
-        sum.rss_bytes = sum.rss_bytes.max(more.rss_bytes);
-        sum.descriptors = sum.descriptors.max(more.descriptors);
-    }
-    for thread in &more.threads {
-        let same = |other: &&mut ThreadTimes| (other.pid, other.tid) == (thread.pid, thread.tid);
-        match sum.threads.iter_mut().find(same) {
-            Some(sum) => add_fields!(sum, thread, total_ns user_ns kernel_ns wakes),
-            None => sum.threads.push(thread.clone()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use trial::ProcessTimes;
+    use trial::{ProcessTimes, ThreadTimes};
 
     use super::*;
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Extent;
 use super::servers::{self, Served};
 use crate::found::Steps;
-use crate::servers::Place;
+use harness::recipe::Place;
 
 /// A case is measured again if its saturation moved by more than this part meanwhile.
 pub(super) const MOVED_MAX: f64 = 0.1;

@@ -42,8 +42,8 @@ use serde_json::{Value, json};
 use crate::conditions::{Conditions, working_directory};
 use crate::flags::{Given, ascending, count};
 use crate::found::{Found, Steps};
-use crate::servers::Place;
 use collect::{Case, Collector};
+use harness::recipe::Place;
 use kept::Kept;
 use servers::SERVERS;
 

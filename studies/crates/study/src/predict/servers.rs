@@ -13,9 +13,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::peer::{self, Peer};
+use harness::recipe::{Place, Recipe, not_installed};
 use load::family;
 
-use crate::servers::{Kind, Place, Running, not_installed, response, start_ours};
+use crate::servers::{Running, response, start_ours, start_peer};
 
 /// The requested object, which is the file of a site and an object of the origin.
 const OBJECT: &str = "/obj/1";
@@ -24,56 +25,56 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The name of our server.
 pub(super) const OURS: &str = "plimsoll";
 
-const NGINX: Kind = Kind {
+const NGINX: Recipe = Recipe {
     package: "nginx-light",
     config: include_str!("peers/nginx.conf"),
     command: "{program} -p {home} -e {home}/error.log -c {config}",
     user: "user www-data;",
-    ..Kind::named("nginx")
+    ..Recipe::named("nginx")
 };
 
 /// A variant of nginx.
-const fn nginx(name: &'static str, more: &'static str) -> Kind {
-    Kind { name, more, variant_of: Some(NGINX.name), ..NGINX }
+const fn nginx(name: &'static str, more: &'static str) -> Recipe {
+    Recipe { name, more, variant_of: Some(NGINX.name), ..NGINX }
 }
 
-const GO: Kind = Kind {
+const GO: Recipe = Recipe {
     package: "golang-go",
     version: "version",
     config: include_str!("peers/main.go"),
     build: Some("{program} build -o {home}/server {config}"),
     command: "{home}/server {listen} {more}",
     more: "0",
-    ..Kind::named("go")
+    ..Recipe::named("go")
 };
 
 /// A variant of the Go server that burns this many nanoseconds of each request.
-const fn burning(name: &'static str, ns: &'static str) -> Kind {
-    Kind { name, more: ns, variant_of: Some(GO.name), ..GO }
+const fn burning(name: &'static str, ns: &'static str) -> Recipe {
+    Recipe { name, more: ns, variant_of: Some(GO.name), ..GO }
 }
 
-const APACHE: Kind = Kind {
+const APACHE: Recipe = Recipe {
     name: "apache",
     config: include_str!("peers/apache.conf"),
     command: "{program} -D FOREGROUND -D event -f {config}",
     user: "User www-data\nGroup www-data",
-    ..Kind::named("apache2")
+    ..Recipe::named("apache2")
 };
 
-const NGINX_CACHE: Kind =
-    Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX };
+const NGINX_CACHE: Recipe =
+    Recipe { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX };
 
-const SQUID: Kind = Kind {
+const SQUID: Recipe = Recipe {
     config: include_str!("peers/squid.conf"),
     command: "{program} --foreground -YC -n {service} -f {config}",
-    ..Kind::named("squid")
+    ..Recipe::named("squid")
 };
 
-const KINDS: [Kind; 21] = [
+const KINDS: [Recipe; 21] = [
     NGINX,
-    Kind { name: "nginx-workers", workers: "4", ..NGINX },
+    Recipe { name: "nginx-workers", workers: "4", ..NGINX },
     NGINX_CACHE,
-    Kind {
+    Recipe {
         name: "nginx-mix",
         more: "split_clients $request_id $is_miss { 20% 1; * 0; }
     proxy_cache_bypass $is_miss;
@@ -81,64 +82,64 @@ const KINDS: [Kind; 21] = [
         ..NGINX_CACHE
     },
     SQUID,
-    Kind {
+    Recipe {
         name: "squid-mix",
         more: "acl is_miss random 0.2
 cache deny is_miss",
         ..SQUID
     },
-    Kind {
+    Recipe {
         config: include_str!("peers/haproxy.cfg"),
         command: "{program} -db -f {config}",
         log: "stderr",
-        ..Kind::named("haproxy")
+        ..Recipe::named("haproxy")
     },
-    Kind {
+    Recipe {
         program: "varnishd",
         version: "-V",
         config: include_str!("../webbench/peers/varnish.vcl"),
         command: "{program} -F -j none -a {listen} -T none -f {config} -s malloc,256m \
                   -n {home}/varnish",
-        ..Kind::named("varnish")
+        ..Recipe::named("varnish")
     },
-    Kind {
+    Recipe {
         config: include_str!("peers/lighttpd.conf"),
         command: "{program} -D -f {config}",
         user: "server.username = \"www-data\"\nserver.groupname = \"www-data\"",
-        ..Kind::named("lighttpd")
+        ..Recipe::named("lighttpd")
     },
     APACHE,
-    Kind {
+    Recipe {
         name: "apache-prefork",
         command: "{program} -D FOREGROUND -D prefork -f {config}",
         ..APACHE
     },
-    Kind {
+    Recipe {
         program: "traffic_server",
         version: "-V",
         config: include_str!("peers/trafficserver.sh"),
         command: "sh {config}",
-        ..Kind::named("trafficserver")
+        ..Recipe::named("trafficserver")
     },
-    Kind {
+    Recipe {
         package: "nodejs",
         config: include_str!("peers/node.js"),
         command: "{program} {config}",
-        ..Kind::named("node")
+        ..Recipe::named("node")
     },
     GO,
-    Kind {
+    Recipe {
         program: "python3",
         package: "python3",
         version: "-V",
         config: include_str!("peers/python.py"),
         command: "{program} {config}",
-        ..Kind::named("python")
+        ..Recipe::named("python")
     },
-    Kind {
+    Recipe {
         config: include_str!("peers/gunicorn.py"),
         command: "{program} -c {config} __config__:serve",
-        ..Kind::named("gunicorn")
+        ..Recipe::named("gunicorn")
     },
     nginx(
         "nginx-hop",
@@ -223,7 +224,7 @@ pub(super) fn start(
     let place = Place { home, ..place };
     let served = match KINDS.iter().find(|kind| kind.name == name) {
         Some(kind) => {
-            let server = kind.start(place, &[], &[])?;
+            let server = start_peer(kind, place, &[], &[])?;
             let log = home.join(kind.log);
             let log_writer = match kind.program {
                 "varnishd" => Some(start_varnishncsa(home, &log, others)?),

@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use harness::Error;
+use harness::recipe::{Place, Recipe};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::tree::Tree;
-use crate::servers::{Kind, Place, Running, start_ours};
+use crate::servers::{Running, start_ours, start_peer};
 
 /// Memory of a cache: enough for the whole tree.
 const MEMORY: &str = "256M";
@@ -30,41 +31,41 @@ pub(super) enum From {
 /// The name of our server.
 pub(super) const OURS: &str = "plimsoll";
 
-const PEERS: [(From, Kind); 4] = [
+const PEERS: [(From, Recipe); 4] = [
     (
         From::Files,
-        Kind {
+        Recipe {
             config: include_str!("peers/nginx.conf"),
             command: "{program} -p {home} -c {config}",
             user: "user root;",
-            ..Kind::named("nginx")
+            ..Recipe::named("nginx")
         },
     ),
     (
         From::Files,
-        Kind {
+        Recipe {
             config: include_str!("peers/lighttpd.conf"),
             command: "{program} -D -f {config}",
-            ..Kind::named("lighttpd")
+            ..Recipe::named("lighttpd")
         },
     ),
     (
         From::Cache,
-        Kind {
+        Recipe {
             config: include_str!("peers/haproxy.cfg"),
             command: "{program} -db -q -f {config}",
-            ..Kind::named("haproxy")
+            ..Recipe::named("haproxy")
         },
     ),
     (
         From::Cache,
-        Kind {
+        Recipe {
             program: "varnishd",
             version: "-V",
             config: include_str!("peers/varnish.vcl"),
             command: "{program} -F -j none -T none -s malloc,256m -p timeout_idle=600 \
                       -p thread_pools={workers} -a {listen},HTTP -f {config} -n {home}/varnish",
-            ..Kind::named("varnish")
+            ..Recipe::named("varnish")
         },
     ),
 ];
@@ -107,7 +108,7 @@ pub(super) fn start(
     for (from, peer) in PEERS {
         let home = setup.home.join(format!("{}-{workers}", peer.name));
         let place = Place { home: &home, ..place };
-        let started = peer.start(place, &[], &setup.values(workers)).and_then(|started| {
+        let started = start_peer(&peer, place, &[], &setup.values(workers)).and_then(|started| {
             let filled = setup.tree.request_all(started.address);
             filled.map(|()| started).map_err(|error| error.to_string())
         });
