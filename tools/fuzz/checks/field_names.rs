@@ -42,7 +42,7 @@ pub(crate) fn fields(data: &[u8]) {
         sent.push((field.name().to_vec(), field.value().to_vec()));
     }
     let mut added = Vec::new();
-    edits.append(&mut added, &head);
+    edits.append(&mut added, &head.fields);
     sent.extend(lines_of(&[b"\r\n", &added[..]].concat()));
     let of = |variable: &str| -> Vec<&[u8]> {
         let is_it = |line: &&Line| variable_of(&line.0) == variable;

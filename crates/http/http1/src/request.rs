@@ -4,6 +4,8 @@
 //! asks for more. It keeps no state between calls. The request line is checked as soon as it is
 //! complete, the fields when the head is complete; so a bad request line is answered early.
 
+use std::ops::Range;
+
 use crate::authority::parse_authority;
 use crate::chars::{self, CHECKED, CLASS, TARGET, TOKEN};
 use crate::fields::{OwnedFields, owned_head};
@@ -177,6 +179,20 @@ impl OwnedRequest {
         self.meta.body
     }
 
+    /// Where a part of the head that one of its views has given is in the bytes of the head; `None`
+    /// for any other slice.
+    pub fn range_of(&self, part: &[u8]) -> Option<Range<usize>> {
+        let start = part.as_ptr().addr().checked_sub(self.bytes.as_ptr().addr())?;
+        let end = start.checked_add(part.len())?;
+        (end <= self.bytes.len()).then_some(start..end)
+    }
+
+    /// The part that was found there.
+    #[inline]
+    pub fn part(&self, range: &Range<usize>) -> &[u8] {
+        &self.bytes[range.start..range.end]
+    }
+
     /// Drops the content, when the end of the stream has shown that none follows.
     pub fn end_without_content(&mut self) {
         self.meta.body = BodyKind::None;
@@ -190,6 +206,7 @@ impl OwnedRequest {
 }
 
 impl Meta {
+    #[inline]
     fn view<'b>(self, buf: &'b [u8], fields: Fields<'b>) -> RequestHead<'b> {
         let line = self.line;
         let target_bytes = &buf[line.target_start..line.target_start + line.target_len];

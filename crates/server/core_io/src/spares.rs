@@ -94,12 +94,6 @@ pub struct Reused<T: Reusable> {
     home: Rc<RefCell<Vec<T>>>,
 }
 
-impl<T: Reusable + Clone> Clone for Reused<T> {
-    fn clone(&self) -> Reused<T> {
-        Reused { value: self.value.clone(), home: Rc::clone(&self.home) }
-    }
-}
-
 impl<T: Reusable> Deref for Reused<T> {
     type Target = T;
 

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,9 +23,9 @@ use cache::stored::Wire;
 use caching::RequestHints;
 use caching::cache_status::Forward;
 use config::{PeerKind, Protocol, Role, SetCookie};
-use core_io::spares::{Reused, SharedHead};
 use http1::{
-    BodyKind, Expectation, Fields, Method, Name, RequestHead, Scheme, Target, Version, tokens,
+    BodyKind, Expectation, Fields, Method, Name, OwnedRequest, RequestHead, Scheme, Target,
+    Version, tokens,
 };
 use outcome::{Hierarchy, Refusal};
 use policy::peers::{Allowed, code};
@@ -51,7 +52,7 @@ pub struct Request {
     pub peer: SocketAddr,
     /// Whether the request counts as a use of the stored entries that it finds.
     pub look: Look,
-    owned_head: SharedHead,
+    owned_head: Rc<OwnedRequest>,
     /// The user whose password was verified, if one was required.
     pub(crate) user: Option<Arc<[u8]>>,
     /// The index of the route, from routing on.
@@ -64,12 +65,13 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Destination {
     pub(crate) realm: Realm,
-    /// The authority of the requested URI, path and query as requested, and path and query as
-    /// stored by the settings of the route, if these differ.
-    uri: Reused<Vec<u8>>,
-    authority_end: usize,
-    /// At most the length of `uri`. If it is that length, the path is stored as requested.
-    path_end: usize,
+    head: Rc<OwnedRequest>,
+    /// Where the authority of the requested URI is in the head.
+    authority: Range<usize>,
+    /// Where path and query are, as requested; `None`: they are `/`, because the head has none.
+    path: Option<Range<usize>>,
+    /// Path and query as they are stored by the settings of the route, if that is not as requested.
+    stored_path: Option<Box<[u8]>>,
     /// Whether the store may answer the request. Then the upstream gets what is in the key: a
     /// stored response must not depend on anything else that the settings have dropped.
     pub(crate) is_keyed: bool,
@@ -89,7 +91,7 @@ impl Request {
         worker: &Rc<Worker>,
         listener: &Rc<ListenerContext>,
         peer: SocketAddr,
-        head: SharedHead,
+        head: Rc<OwnedRequest>,
     ) -> Request {
         Request {
             worker: Rc::clone(worker),
@@ -120,6 +122,11 @@ impl Request {
     /// [`Request::method`] cost less.
     pub(crate) fn head(&self) -> RequestHead<'_> {
         self.owned_head.head()
+    }
+
+    /// The head, for its destination.
+    pub(crate) fn owned_head(&self) -> &Rc<OwnedRequest> {
+        &self.owned_head
     }
 
     #[inline]
@@ -227,53 +234,51 @@ impl Request {
 }
 
 impl Destination {
-    /// The destination of a request for this URI, whose path is stored like this. No store answers
-    /// it, until routing says so.
+    /// The destination of a request with this head and URI, whose path is stored like this. No
+    /// store answers the request, until routing says so.
     pub(crate) fn new(
-        mut buffer: Reused<Vec<u8>>,
+        head: &Rc<OwnedRequest>,
         requested: &RequestedUri<'_>,
         stored_path: &[u8],
         to: To,
     ) -> Destination {
         let RequestedUri { realm, authority, path } = *requested;
-        buffer.extend_from_slice(authority);
-        let authority_end = buffer.len();
-        buffer.extend_from_slice(path);
-        let path_end = buffer.len();
-        if stored_path != path {
-            debug_assert!(!stored_path.is_empty(), "a stored path begins with a slash");
-            buffer.extend_from_slice(stored_path);
-        }
-        Destination {
+        debug_assert!(!stored_path.is_empty(), "a stored path begins with a slash");
+        let stored_path = (stored_path != path).then(|| stored_path.into());
+        let (authority, range) = (head.range_of(authority), head.range_of(path));
+        let destination = Destination {
             realm,
-            uri: buffer,
-            authority_end,
-            path_end,
+            head: Rc::clone(head),
+            authority: authority.unwrap_or_default(),
+            path: range,
+            stored_path,
             is_keyed: false,
             stores_as_sent: false,
             to,
             course: None,
             share: None,
-        }
+        };
+        debug_assert_eq!(destination.authority(), requested.authority);
+        debug_assert_eq!(destination.path(), path);
+        destination
     }
 
     /// The authority of the requested URI.
     #[inline]
     pub(crate) fn authority(&self) -> &[u8] {
-        &self.uri[..self.authority_end]
+        self.head.part(&self.authority)
     }
 
     /// Path and query as requested.
     #[inline]
     pub(crate) fn path(&self) -> &[u8] {
-        &self.uri[self.authority_end..self.path_end]
+        self.path.as_ref().map_or(b"/", |path| self.head.part(path))
     }
 
     /// Path and query as they are stored, by the settings of the route.
     #[inline]
     pub(crate) fn stored_path(&self) -> &[u8] {
-        let is_as_requested = self.path_end == self.uri.len();
-        if is_as_requested { self.path() } else { &self.uri[self.path_end..] }
+        self.stored_path.as_deref().unwrap_or_else(|| self.path())
     }
 
     /// The URI as it is stored. Everything that refers to stored responses uses this one.
@@ -288,7 +293,7 @@ impl Destination {
 
     /// The path and query that the upstream gets instead of the requested ones.
     pub(crate) fn path_sent(&self) -> Option<&[u8]> {
-        (self.is_keyed && self.path_end < self.uri.len()).then(|| self.stored_path())
+        self.stored_path.as_deref().filter(|_| self.is_keyed)
     }
 
     /// The `Host` that the upstream gets.
@@ -419,7 +424,7 @@ impl Class {
         if is_loop() {
             return Class::Refused(Refusal::Loop);
         }
-        if max_forwards(head) == Some(0) {
+        if max_forwards(head.method, &head.fields) == Some(0) {
             return Class::Refused(match head.method {
                 Method::Options => Refusal::OptionsEnd,
                 _ => Refusal::TraceEnd,
@@ -468,14 +473,14 @@ pub fn body_length(head: &RequestHead<'_>) -> BodyLength {
 
 /// Whether the client is sent trailers. Over HTTP/1 it has to say so (RFC 9110, 6.5.1), because
 /// many clients drop them and some stumble.
-pub(crate) fn accepts_trailers(head: &RequestHead<'_>) -> bool {
-    head.version.has_streams() || says_trailers(head)
+pub(crate) fn accepts_trailers(version: Version, fields: &Fields<'_>) -> bool {
+    version.has_streams() || says_trailers(fields)
 }
 
 /// Whether the client says that it does not drop trailers (RFC 9110, 10.1.4).
-pub(crate) fn says_trailers(head: &RequestHead<'_>) -> bool {
+pub(crate) fn says_trailers(fields: &Fields<'_>) -> bool {
     let has = |option: &[u8]| tokens(option).any(|token| token.eq_ignore_ascii_case(b"trailers"));
-    head.fields.has(Name::Te) && head.fields.all(Name::Te).any(has)
+    fields.has(Name::Te) && fields.all(Name::Te).any(has)
 }
 
 /// Whether a request has a body with content.
@@ -588,11 +593,11 @@ pub(crate) fn hints(fields: &Fields<'_>) -> RequestHints {
 
 /// How many more proxies may pass on an OPTIONS or TRACE (RFC 9110, 7.6.2). Other methods ignore
 /// it.
-pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
-    if !matches!(head.method, Method::Options | Method::Trace) {
+pub(crate) fn max_forwards(method: Method, fields: &Fields<'_>) -> Option<u64> {
+    if !matches!(method, Method::Options | Method::Trace) {
         return None;
     }
-    std::str::from_utf8(head.fields.get(Name::MaxForwards)?).ok()?.parse().ok()
+    std::str::from_utf8(fields.get(Name::MaxForwards)?).ok()?.parse().ok()
 }
 
 #[cfg(test)]

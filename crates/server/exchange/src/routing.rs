@@ -41,13 +41,6 @@ pub struct ClientConnection<'x> {
     pub is_early: bool,
 }
 
-/// What the route of a request does with it.
-enum ByRoute {
-    /// It sends the request to its servers. [`Destination::is_keyed`]: it uses the store.
-    Sends(Destination),
-    Answers(Box<Action>),
-}
-
 impl Request {
     /// The class of the request, if its client may use the listener at all.
     pub(crate) async fn admitted(
@@ -84,23 +77,26 @@ impl Request {
         {
             return self.digest(rules);
         }
-        let mut destination = match self.role() {
-            Role::Reverse => match self.by_route(connection)? {
-                ByRoute::Sends(destination) => destination,
-                ByRoute::Answers(action) => return Ok(Step::AnswerByRoute(action)),
-            },
+        match self.role() {
+            Role::Reverse => {
+                if let Some(action) = self.by_route(connection)? {
+                    return Ok(Step::AnswerByRoute(action));
+                }
+            }
             Role::Forward => self.by_name().await?,
-        };
-        let stores = destination.is_keyed;
-        destination.is_keyed = stores && bypass.is_none() && protocols.is_none();
-        if let Some(cluster) = &self.snapshot.cluster
-            && destination.is_keyed
-            && !self.is_from_member()
-        {
-            let uri = (destination.realm, destination.authority());
-            destination.share = Share::of(cluster, uri, destination.stored_path());
         }
-        self.destination = Some(destination);
+        let stores = self.to().is_keyed;
+        let is_keyed = stores && bypass.is_none() && protocols.is_none();
+        let share = match &self.snapshot.cluster {
+            Some(cluster) if is_keyed && !self.is_from_member() => {
+                let to = self.to();
+                Share::of(cluster, (to.realm, to.authority()), to.stored_path())
+            }
+            _ => None,
+        };
+        if let Some(destination) = &mut self.destination {
+            (destination.is_keyed, destination.share) = (is_keyed, share);
+        }
         if let Some(protocols) = protocols {
             return Ok(Step::Upgrade(protocols));
         }
@@ -112,8 +108,12 @@ impl Request {
         }
     }
 
-    /// Routes a request to a reverse listener.
-    fn by_route(&mut self, connection: &ClientConnection<'_>) -> Result<ByRoute, Refusal> {
+    /// Routes a request to a reverse listener: to the servers of its route, whose store it uses if
+    /// [`Destination::is_keyed`], or to the answer that the route gives.
+    fn by_route(
+        &mut self,
+        connection: &ClientConnection<'_>,
+    ) -> Result<Option<Box<Action>>, Refusal> {
         let (snapshot, uri, fields) = (&self.snapshot, self.uri()?, self.fields());
         let choice = snapshot.routes.find(uri.reading())?;
         if !choice.is_sole && snapshot.routes.evades(uri.reading(), choice.at, &fields) {
@@ -123,41 +123,39 @@ impl Request {
         if connection.is_early && !(route.config.early_data && choice.is_sole) {
             return Err(Refusal::TooEarly);
         }
-        let by_route = match snapshot.group_of(route) {
-            None => ByRoute::Answers(Box::new(match route.captured(uri.reading()) {
+        let Some(group) = snapshot.group_of(route) else {
+            let action = match route.captured(uri.reading()) {
                 Some(captured) => captured.action(&route.config.action),
                 None => route.config.action.clone(),
-            })),
-            Some(group) => {
-                let preface = Preface::of(group.config.proxy_header, || self.ends(connection));
-                let mut stored_path = uri.reading().origin_form();
-                let mut stores = route.config.store && choice.is_sole;
-                let mut sends_key = true;
-                if let Some(settings) = &route.key {
-                    let as_requested = stored_path;
-                    stored_path = snapshot.routes.stored_path(uri.reading());
-                    stores = stores && settings.bypassed(fields).is_none();
-                    sends_key = stored_path == as_requested && !settings.sends_key_cookies();
-                }
-                let key = group.key(uri.realm.scheme, uri.authority, &stored_path);
-                let to = To::Group(Arc::clone(group), key, preface);
-                let peers = snapshot.peers.as_ref();
-                let peers = peers.filter(|_| route.config.peers && choice.is_sole);
-                let course = peers.and_then(|peers| self.beside(peers, &uri));
-                let buffer = self.worker.io.buffer();
-                let mut destination = Destination::new(buffer, &uri, &stored_path, to);
-                destination.is_keyed = stores;
-                destination.stores_as_sent = stores && sends_key;
-                destination.course = course;
-                ByRoute::Sends(destination)
-            }
+            };
+            self.route = Some(choice.at);
+            return Ok(Some(Box::new(action)));
         };
+        let preface = Preface::of(group.config.proxy_header, || self.ends(connection));
+        let mut stored_path = uri.reading().origin_form();
+        let mut stores = route.config.store && choice.is_sole;
+        let mut sends_key = true;
+        if let Some(settings) = &route.key {
+            let as_requested = stored_path;
+            stored_path = snapshot.routes.stored_path(uri.reading());
+            stores = stores && settings.bypassed(fields).is_none();
+            sends_key = stored_path == as_requested && !settings.sends_key_cookies();
+        }
+        let key = group.key(uri.realm.scheme, uri.authority, &stored_path);
+        let to = To::Group(Arc::clone(group), key, preface);
+        let peers = snapshot.peers.as_ref();
+        let peers = peers.filter(|_| route.config.peers && choice.is_sole);
+        let course = peers.and_then(|peers| self.beside(peers, &uri));
+        let destination = Destination::new(self.owned_head(), &uri, &stored_path, to);
         self.route = Some(choice.at);
-        Ok(by_route)
+        let stores_as_sent = stores && sends_key;
+        let to = self.destination.insert(destination);
+        (to.is_keyed, to.stores_as_sent, to.course) = (stores, stores_as_sent, course);
+        Ok(None)
     }
 
     /// Routes a request to a forward listener: to its origin, or to a parent.
-    async fn by_name(&self) -> Result<Destination, Refusal> {
+    async fn by_name(&mut self) -> Result<(), Refusal> {
         let uri = self.uri()?;
         let RequestedUri { realm, authority, .. } = uri;
         let (to, course) = match &self.snapshot.peers {
@@ -173,11 +171,10 @@ impl Request {
             }
         };
         let stored_path = uri.reading().origin_form();
-        let buffer = self.worker.io.buffer();
-        let mut destination = Destination::new(buffer, &uri, &stored_path, to);
-        (destination.is_keyed, destination.stores_as_sent) = (true, true);
-        destination.course = course;
-        Ok(destination)
+        let destination = Destination::new(self.owned_head(), &uri, &stored_path, to);
+        let to = self.destination.insert(destination);
+        (to.is_keyed, to.stores_as_sent, to.course) = (true, true, course);
+        Ok(())
     }
 
     /// The answer to another cache that fetches our digest.

@@ -84,6 +84,7 @@ impl<C: Client> Exchange<'_, C> {
         }
         let mut step = self.request.route(class, &self.connection).await?;
         loop {
+            debug_assert!(tries.looks <= LOOKS_MAX && tries.bodies_lost <= BODIES_LOST_MAX);
             if step.needs_upstream() {
                 // First, so that no request pays with its quota for a 503.
                 self.shed()?;

@@ -470,7 +470,7 @@ const SLOW_READER: &str = "slow-reader";
 
 /// The trailers of a complete body, as field lines, if the client is sent any.
 fn trailers_to_client(request: &Request, body: &UpstreamBody) -> Option<Vec<u8>> {
-    if !accepts_trailers(&request.head()) {
+    if !accepts_trailers(request.version(), &request.fields()) {
         return None;
     }
     let (tags, route) = (request.shows_tags(), request.taken_route());

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http1::{
-    Fields, Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, accept_response,
-    is_one_variable, write,
+    Fields, Limits, OwnedResponse, Scheme, Scratch, Version, accept_response, is_one_variable,
+    write,
 };
 
 use config::{FieldRule, ForwardedFields};
@@ -56,21 +56,21 @@ impl<'e> Edits<'e> {
     }
 
     /// Appends the new fields.
-    pub fn append(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
-        self.append_forwarded(out, head);
+    pub fn append(&self, out: &mut Vec<u8>, fields: &Fields<'_>) {
+        self.append_forwarded(out, fields);
         for rule in &*self.rules {
-            let has = |name: &str| head.fields.of_variable(name.as_bytes()).next().is_some();
-            append_rule(out, rule, &head.fields, has);
+            let has = |name: &str| fields.of_variable(name.as_bytes()).next().is_some();
+            append_rule(out, rule, fields, has);
         }
     }
 
-    fn append_forwarded(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
+    fn append_forwarded(&self, out: &mut Vec<u8>, fields: &Fields<'_>) {
         let peer = self.peer.ip().to_canonical();
         match self.forwarded {
             ForwardedFields::None => {}
             ForwardedFields::XForwarded => {
                 out.extend_from_slice(b"X-Forwarded-For: ");
-                for before in head.fields.values(X_FORWARDED[0]) {
+                for before in fields.values(X_FORWARDED[0]) {
                     out.extend_from_slice(before);
                     out.extend_from_slice(b", ");
                 }
@@ -271,7 +271,7 @@ mod tests {
         for field in head.fields.fields().filter(|field| edits.keeps(field.name())) {
             write::parsed_field(&mut out, field);
         }
-        edits.append(&mut out, &head);
+        edits.append(&mut out, &head.fields);
         let text = String::from_utf8(out).unwrap();
         let variable = |line: &str| {
             let (name, value) = line.split_once(": ").unwrap();

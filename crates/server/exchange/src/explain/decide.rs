@@ -11,7 +11,7 @@ use cache::{Look, Lookup, Query};
 use caching::cache_status::Forward;
 use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
-use http1::RequestHead;
+use http1::OwnedRequest;
 use outcome::{Outcome, Refusal};
 use policy::peers::Allowed;
 use policy::quota::Stage;
@@ -45,10 +45,9 @@ pub(super) async fn explained(
     worker: &Rc<Worker>,
     snapshot: Rc<Snapshot>,
     question: &Question,
-    head: RequestHead<'_>,
+    head: OwnedRequest,
 ) -> Explained {
-    let head = worker.io.incoming(&head);
-    let mut asked = Asked::new(worker, &question.listener, question.peer, head);
+    let mut asked = Asked::new(worker, &question.listener, question.peer, Rc::new(head));
     (asked.snapshot, asked.look) = (snapshot, Look::Peek);
     let cache = &worker.cache;
     let keyed = Keyed::of(&asked);

@@ -40,7 +40,7 @@ pub async fn explained(
     let snapshot = worker.snapshot();
     let question = Question::of(query, &snapshot)?;
     let head = question.parsed(&worker.io.limits())?;
-    Ok(decide::explained(worker, snapshot, &question, head.head()).await)
+    Ok(decide::explained(worker, snapshot, &question, head).await)
 }
 
 /// Bytes as text: everything but visible ASCII and spaces is escaped.

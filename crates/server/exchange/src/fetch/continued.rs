@@ -253,6 +253,7 @@ impl Beginning {
             return None;
         }
         let place = self.first + self.at;
+        debug_assert!(from <= place, "no byte between the beginning and its rest is left out");
         let (is_rest, skipped, end) = match head.status {
             206 => {
                 let part = ContentRange::of(&Wire(head.fields))?;

@@ -205,6 +205,11 @@ impl Task {
         {
             self.refused(refused);
         }
+        debug_assert!(self.arriving <= self.total, "what arrives is part of the body");
+        debug_assert!(
+            self.pieces.is_none() || self.writer.is_none(),
+            "a body goes to the memory or to the disk"
+        );
         self.fill.push(piece);
     }
 

@@ -108,7 +108,7 @@ pub(crate) fn message(request: &Request, purpose: Purpose<'_>) -> upstream::Requ
     if for_identity {
         out.extend_from_slice(b"Accept-Encoding: identity\r\n");
     }
-    if says_trailers(&head) && !is_ours {
+    if says_trailers(&head.fields) && !is_ours {
         out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n");
     }
     out.extend_from_slice(format!("Connection: {CLIENT}\r\n{CLIENT}: {peer}\r\n").as_bytes());

@@ -143,25 +143,25 @@ impl Request {
     }
 
     fn message_to(&self, host: &[u8], purpose: Purpose<'_>, adds: bool) -> upstream::Request {
-        let (head, to) = (&self.head(), self.to());
+        let (fields, to) = (self.fields(), self.to());
         let is_ours = purpose.is_ours();
         let method = match is_ours {
             true => (Method::Get, &b"GET"[..]),
-            false => (head.method, head.method_bytes),
+            false => (self.method(), self.method_bytes()),
         };
         let target = match to.path_sent() {
             Some(path_and_query) => Target::Origin { path_and_query },
-            None => head.target,
+            None => self.target(),
         };
         let mut message = upstream::Request::new(self.worker.io.buffer(), method, &target, host);
         let out = message.lines();
-        let own = self.settings().map(|settings| OwnFields::of(settings, to, head.fields));
+        let own = self.settings().map(|settings| OwnFields::of(settings, to, fields));
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
-        let client_fields = ClientFields::new(config, self.role(), head.fields, self.peer.ip());
-        let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
+        let client_fields = ClientFields::new(config, self.role(), fields, self.peer.ip());
+        let forwards = max_forwards(self.method(), &fields).filter(|forwards| *forwards > 0);
         let for_identity = self.asks_for_identity(purpose);
-        write::end_to_end(out, &head.fields, |field| {
+        write::end_to_end(out, &fields, |field| {
             let left_out = match field.id() {
                 Name::Host | Name::ContentLength => true,
                 // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
@@ -187,11 +187,11 @@ impl Request {
             own.append(out, &edits);
         }
         if adds {
-            edits.append(out, head);
+            edits.append(out, &fields);
         }
-        self.snapshot.via.append_to_request(out, head.version);
+        self.snapshot.via.append_to_request(out, self.version());
         client_fields.append(out, to.realm.scheme.name());
-        if says_trailers(head) && !is_ours {
+        if says_trailers(&fields) && !is_ours {
             message.accept_trailers();
         }
         match purpose {

@@ -179,7 +179,7 @@ async fn exchange(
     };
     let named = panics::Serving::head(&head);
     let client_address = listener.client(accepted.peer, &head);
-    let request = Request::new(worker, listener, client_address, shared.clone());
+    let request = Request::new(worker, listener, client_address, Rc::clone(&shared));
     let exchange = Exchange::new(request, connection, &mut client, &body);
     let ending = exchange.serve_request(&mut body).await;
     named.done();

@@ -579,7 +579,7 @@ impl Link {
                 tls: transport.tls(),
                 is_early: false,
             };
-            let request = Request::new(&link.worker, &link.listener, *peer, shared.clone());
+            let request = Request::new(&link.worker, &link.listener, *peer, Rc::clone(&shared));
             exchange(&link, stream, &shared.head(), request, connection).await;
             link.leave(stream);
         };

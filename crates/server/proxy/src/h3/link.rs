@@ -679,7 +679,7 @@ impl Link {
             let _busy = link.worker.io.counters.connections_busy.while_here();
             let connection =
                 ClientConnection { tls: link.facts(), is_early, ..ClientConnection::default() };
-            let request = Request::new(&link.worker, &link.listener, link.peer, shared.clone());
+            let request = Request::new(&link.worker, &link.listener, link.peer, Rc::clone(&shared));
             exchange(&link, id, &shared.head(), request, connection).await;
             link.leave(id);
         };
