@@ -38,7 +38,8 @@ impl Request {
     pub(crate) fn plan(&self, uri: Key) -> Planned {
         let now_ms = time::wall_ms();
         let wire = self.wire();
-        match self.worker.cache.look_by_parts(uri, &self.query(&wire, now_ms)) {
+        let query = self.query(&wire, now_ms);
+        match self.worker.cache.look_by_parts(uri, &query) {
             Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed
                 if self.wants_only_stored() =>
             {
@@ -46,7 +47,7 @@ impl Request {
             }
             Lookup::Bypassed => (Step::Pass(Forward::Bypass, None), rules::HANDED_OVER),
             Lookup::Unshared(key) => {
-                let (why, _) = self.why_absent(uri, key);
+                let (why, _) = self.why_absent(uri, key, &query);
                 let step = match self.method() {
                     Method::Head => Step::Pass(why, None),
                     _ if planted::is(planted::Bug::HitForPass) => Step::Pass(why, None),
@@ -66,15 +67,15 @@ impl Request {
                 (step, rules::UNSHARED)
             }
             Lookup::Absent(key) => {
-                let (why, rule) = self.why_absent(uri, key);
+                let (why, rule) = self.why_absent(uri, key, &query);
                 let what = match self.what_to_ask(rule) {
                     Ok(what) => what,
                     Err(rule) => return (Step::Pass(why, None), rule),
                 };
                 let offered = match what {
                     // Not those of other keys: only the operator knows how much they differ.
-                    What::Whole if key != uri && self.key_parts().is_none() => {
-                        self.worker.cache.offered(self.look, uri, &self.wire())
+                    What::Whole if key != uri && query.parts.is_none() => {
+                        self.worker.cache.offered(self.look, uri, &wire)
                     }
                     _ => Vec::new(),
                 };
@@ -111,8 +112,9 @@ impl Request {
 
     /// Why a request is forwarded if it selects no stored response. Only responses that vary have a
     /// key other than the key without `Vary`.
-    fn why_absent(&self, uri: Key, key: Key) -> (Forward, Explanation) {
-        match key == self.key_of_none(uri) {
+    fn why_absent(&self, uri: Key, key: Key, query: &Query<'_>) -> (Forward, Explanation) {
+        let of_none = self.worker.cache.key_of_none(uri, query.parts, query.request);
+        match key == of_none {
             true => (Forward::UriMiss, rules::URI_MISS),
             false => (Forward::VaryMiss, rules::VARY_MISS),
         }
@@ -287,11 +289,6 @@ impl Request {
             }
             Lookup::Part(..) | Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed => None,
         }
-    }
-
-    /// The key of a look-up if nothing is stored for the URI.
-    fn key_of_none(&self, uri: Key) -> Key {
-        self.worker.cache.key_of_none(uri, self.key_parts(), &self.wire())
     }
 
     pub(crate) fn wants_only_stored(&self) -> bool {

@@ -211,6 +211,7 @@ impl Request {
     }
 
     /// The requested URI, or why it is refused.
+    #[inline]
     pub(crate) fn uri(&self) -> Result<RequestedUri<'_>, Refusal> {
         let ListenerContext { role, scheme, .. } = *self.listener;
         match (self.requested_uri(), role, self.target()) {
@@ -218,7 +219,7 @@ impl Request {
             (None, Role::Reverse, Target::Asterisk) => Ok(RequestedUri {
                 realm: Realm { role, scheme },
                 authority: self.fields().get(Name::Host).unwrap_or_default(),
-                path: b"*",
+                path: self.head().target_bytes,
             }),
             (None, _, Target::Absolute { .. }) => Err(Refusal::Scheme),
             _ => Err(Refusal::NotAbsolute),

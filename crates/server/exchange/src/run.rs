@@ -96,9 +96,9 @@ impl<C: Client> Exchange<'_, C> {
                 step = Box::pin(owner::passed_on(self, step)).await;
             }
             step = match step {
-                Step::Purge => return own_answers::purge(self).await,
+                Step::Purge => return Box::pin(own_answers::purge(self)).await,
                 Step::AnswerByRoute(action) => {
-                    return Ok(own_answers::answer_by_route(self, &action).await);
+                    return Ok(Box::pin(own_answers::answer_by_route(self, &action)).await);
                 }
                 Step::AnswerWithDigest(made) => {
                     return Ok(Box::pin(own_answers::answer_with_digest(self, &made)).await);

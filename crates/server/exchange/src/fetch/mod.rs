@@ -102,6 +102,7 @@ impl Request {
     }
 
     /// What the route captures of the request.
+    #[inline]
     fn captured(&self, route: &Route) -> Option<Captured> {
         route.captured(self.to().reading())
     }
@@ -132,6 +133,7 @@ impl Request {
     }
 
     /// The request as the origin is to see it (RFC 9110, 7.6).
+    #[inline]
     pub(crate) fn message(&self, purpose: Purpose<'_>) -> upstream::Request {
         self.message_to(self.to().host(), purpose, true)
     }
