@@ -1,9 +1,10 @@
 //! Starts servers, drives load at them, and records them.
 //!
 //! The demo, the studies and the benchmark share this crate. `servers` runs our program as origin
-//! and proxy, [`peer`] runs other programs, [`recipe`] configures them, [`origin`] runs an origin in
-//! this process, [`rounds`] puts measurements into random order and computes intervals, [`wrk`] is
-//! a load generator that is not ours, and [`environment`] describes the machine.
+//! and proxy, [`peer`] runs other programs, [`recipe`] configures other programs, [`origin`] runs
+//! an origin in this process, [`rounds`] puts measurements into random order and makes rows of
+//! figures with intervals, [`wrk`] is a load generator that is not ours, and [`environment`]
+//! describes the machine.
 #![forbid(unsafe_code)]
 
 pub mod environment;
