@@ -13,8 +13,9 @@
 //! built at the same time, and the simulation runs, at the lowest priority.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, what cores
-//! share under loom, the bugs planted on purpose, and each half of the product without the other.
+//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, what
+//! cores share under loom, the bugs planted on purpose, and each half of the product without the
+//! other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
