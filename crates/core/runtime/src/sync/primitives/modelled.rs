@@ -1,8 +1,8 @@
 //! Locks of loom that another thread may also come between.
 //!
-//! loom looks for another order where two threads use the same object, and releasing a lock is no
-//! use of it: so it misses the orders in which another thread comes right after a release. Here each
-//! lock has a count that is changed before it is taken and after it is released. Readers exclude
+//! loom looks for another order where two threads use the same object. Releasing a lock is no use
+//! of it, so loom misses orders in which another thread comes right after a release. Here each lock
+//! has a count that is changed before the lock is taken and after it is released. Readers exclude
 //! each other.
 #![allow(missing_docs)]
 

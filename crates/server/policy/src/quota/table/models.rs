@@ -10,7 +10,7 @@ const NOW_NS: u64 = 1_000_000_000;
 
 /// One set, and so many units at once for each key.
 fn table(burst: u64) -> Arc<Table> {
-    let rate = "1/h".parse().unwrap();
+    let rate = "1/h".parse().expect("a rate");
     Arc::new(Table::new(0, Scale::new(&rate, burst)))
 }
 
