@@ -14,8 +14,9 @@
 //! - all other test programs, one after another, the longest first.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, what cores
-//! share under loom, the bugs planted on purpose, and each half of the product without the other.
+//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, what
+//! cores share under loom, the bugs planted on purpose, and each half of the product without the
+//! other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

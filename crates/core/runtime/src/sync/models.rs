@@ -12,13 +12,17 @@ use crate::stop::StopSource;
 fn a_receiver_gets_all_messages_in_order_and_the_end() {
     loom::model(|| {
         let (sender, mut inbox) = inbox(2);
+        let last = sender.clone();
         let sending = thread::spawn(move || {
             sender.send(1).unwrap();
             sender.send(2).unwrap();
         });
-        let received = async { [inbox.recv().await, inbox.recv().await, inbox.recv().await] };
-        assert_eq!(block_on(received), [Some(1), Some(2), None]);
+        let received = async { [inbox.recv().await, inbox.recv().await] };
+        assert_eq!(block_on(received), [Some(1), Some(2)]);
+        let ending = thread::spawn(move || drop(last));
+        assert_eq!(block_on(inbox.recv()), None);
         sending.join().unwrap();
+        ending.join().unwrap();
     });
 }
 

@@ -10,8 +10,11 @@ pub use std::sync::atomic::{AtomicBool, AtomicU64};
 pub use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(loom)]
+pub use self::modelled::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(loom)]
 pub use loom;
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU64};
+
 #[cfg(loom)]
-pub use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+mod modelled;

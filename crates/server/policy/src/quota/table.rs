@@ -368,7 +368,6 @@ fn tag_of(key: u64) -> u64 {
 }
 
 #[cfg(all(test, loom))]
-#[path = "table_models.rs"]
 mod models;
 #[cfg(test)]
 #[path = "table_tests.rs"]

@@ -10,7 +10,7 @@ const NOW_NS: u64 = 1_000_000_000;
 
 /// One set, and so many units at once for each key.
 fn table(burst: u64) -> Arc<Table> {
-    let rate = "1/h".parse().unwrap();
+    let rate = "1/h".parse().expect("a rate");
     Arc::new(Table::new(0, Scale::new(&rate, burst)))
 }
 
@@ -42,7 +42,7 @@ fn a_refund_takes_back_its_charge_and_no_other() {
         let table = table(10);
         table.charge(5, 4, NOW_NS);
         let other = Arc::clone(&table);
-        let charging = thread::spawn(move || drop(other.charge(5, 3, NOW_NS)));
+        let charging = thread::spawn(move || other.charge(5, 3, NOW_NS));
         table.refund(5, 4, NOW_NS);
         charging.join().unwrap();
         assert_eq!(remaining(&table, 5), 7);
