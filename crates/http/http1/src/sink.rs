@@ -177,3 +177,37 @@ impl Sink for FieldList {
         self.field_of(b"Content-Length", |out| decimal(out, length));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(out: &mut impl Sink) {
+        out.prepared(206, b"HTTP/1.1 206 Some\r\nA: b:c\r\nEmpty: \r\n");
+        out.field(b"X", b"y");
+        out.content_length(12);
+        out.field_of(b"Age", |out| decimal(out, 7));
+    }
+
+    #[test]
+    fn a_list_has_the_text_of_http1_and_its_fields() {
+        let (mut text, mut list) = (Vec::new(), FieldList::default());
+        head(&mut text);
+        head(&mut list);
+        assert_eq!(list.text(), text);
+        assert_eq!((list.status(), list.content_length()), (206, Some(12)));
+        let fields: Vec<_> = list.fields().collect();
+        let expected: [(&[u8], &[u8]); 5] = [
+            (b"A", b"b:c"),
+            (b"Empty", b""),
+            (b"X", b"y"),
+            (b"Content-Length", b"12"),
+            (b"Age", b"7"),
+        ];
+        assert_eq!(fields, expected);
+        list.clear();
+        assert_eq!((list.status(), list.fields().count(), list.text()), (0, 0, &b""[..]));
+        list.status(404);
+        assert_eq!(list.text(), b"HTTP/1.1 404 Not Found\r\n");
+    }
+}

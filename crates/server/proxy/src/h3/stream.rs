@@ -217,7 +217,3 @@ pub(super) fn read(quinn: &mut Connection, id: StreamId) -> Read {
     let _ = chunks.finalize();
     read
 }
-
-pub(super) fn find(streams: &mut [(StreamId, Stream)], id: StreamId) -> Option<&mut Stream> {
-    streams.iter_mut().find(|(other, _)| *other == id).map(|(_, stream)| stream)
-}

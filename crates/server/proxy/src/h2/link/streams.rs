@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 
 use core_io::CoreIo;
 use core_io::limits::OUTPUT_BYTES_MAX;
+use core_io::mux::{find, others_wait};
 use http1::{Version, trailer_fields};
 use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, StreamId};
@@ -11,7 +12,7 @@ use outcome::Fault;
 use runtime::wake;
 
 use super::super::client::{Stop, Streams};
-use super::{Link, State, Stream, find, others_wait};
+use super::{Link, State, Stream};
 use exchange::client::Gone;
 
 impl Streams for Link {

@@ -3,6 +3,7 @@
 use std::task::{Context, Poll};
 
 use core_io::CoreIo;
+use core_io::mux::{find, others_wait};
 use http1::{Version, trailer_fields};
 use http3::{ErrorCode, write};
 use outcome::Fault;
@@ -10,8 +11,7 @@ use quinn_proto::StreamId;
 use runtime::wake;
 
 use super::super::limits::SHARE_BYTES;
-use super::super::stream::{Stream, find};
-use super::order::others_wait;
+use super::super::stream::Stream;
 use super::{Link, State};
 use crate::h2::{Stop, Streams};
 use exchange::client::Gone;
