@@ -39,6 +39,7 @@ use runtime::time::{self, Instant};
 use runtime::wake;
 use transport::shares::Share;
 
+use super::client::Shared;
 use super::message::write_request;
 use super::serve::{self, Server, exchange};
 use crate::coding::Coding;
@@ -102,33 +103,17 @@ struct State {
     head: Option<Box<(Instant, Share)>>,
 }
 
-/// What the task of a stream waits for.
+/// A stream with a task.
 #[derive(Default)]
 struct Stream {
     /// Content of the request that was not pulled.
     received: Vec<u8>,
-    /// Nothing follows it.
-    is_complete: bool,
-    /// The trailers of the request, as field lines.
-    trailers: Vec<u8>,
-    /// The head of the response was sent.
-    is_answered: bool,
-    body_waker: Option<Waker>,
-    gone_waker: Option<Waker>,
-    room_waker: Option<Waker>,
-}
-
-impl Stream {
-    fn wake(&mut self) {
-        wake(&mut self.body_waker);
-        wake(&mut self.gone_waker);
-        wake(&mut self.room_waker);
-    }
+    shared: Shared,
 }
 
 impl Waiting for Stream {
     fn waits_for_room(&self) -> bool {
-        self.room_waker.is_some()
+        self.shared.room_waker.is_some()
     }
 }
 
@@ -326,17 +311,17 @@ impl Link {
                 Event::Data { stream, bytes, end_stream } => match find(streams, stream) {
                     Some(found) => {
                         found.received.extend_from_slice(bytes);
-                        found.is_complete |= end_stream;
-                        wake(&mut found.body_waker);
+                        found.shared.is_complete |= end_stream;
+                        wake(&mut found.shared.body_waker);
                     }
                     // Its answer is complete.
                     None => http2.release(stream, bytes.len(), out),
                 },
                 Event::Trailers { stream, fields } => {
                     if let Some(found) = find(streams, stream) {
-                        found.trailers = request_trailers(fields.iter());
-                        found.is_complete = true;
-                        wake(&mut found.body_waker);
+                        found.shared.trailers = request_trailers(fields.iter());
+                        found.shared.is_complete = true;
+                        wake(&mut found.shared.body_waker);
                     }
                 }
                 Event::Reset { stream, .. } => state.forget(stream),
@@ -353,11 +338,11 @@ impl Link {
                 }
                 Event::WindowOpened { stream: Some(stream) } => {
                     if let Some(found) = find(streams, stream) {
-                        wake(&mut found.room_waker);
+                        wake(&mut found.shared.room_waker);
                     }
                 }
                 Event::WindowOpened { stream: None } | Event::SettingsChanged => {
-                    streams.iter_mut().for_each(|(_, stream)| wake(&mut stream.room_waker));
+                    streams.iter_mut().for_each(|(_, stream)| wake(&mut stream.shared.room_waker));
                 }
                 _ => {}
             }
@@ -387,15 +372,16 @@ impl Link {
         let arrived = std::future::poll_fn(|cx| self.poll_arrived(stream, cx));
         let _ = time::timeout(EMPTY_WAIT, arrived).await;
         let state = &mut *self.state.borrow_mut();
-        find(&mut state.streams, stream).is_some_and(|it| it.is_complete && it.received.is_empty())
+        find(&mut state.streams, stream)
+            .is_some_and(|it| it.shared.is_complete && it.received.is_empty())
     }
 
     /// Ready if content has come, or its end, or the end of the stream.
     fn poll_arrived(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         match find(&mut self.state.borrow_mut().streams, stream) {
             None => Poll::Ready(Err(Gone)),
-            Some(found) if found.received.is_empty() && !found.is_complete => {
-                found.body_waker = Some(cx.waker().clone());
+            Some(found) if found.received.is_empty() && !found.shared.is_complete => {
+                found.shared.body_waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             Some(_) => Poll::Ready(Ok(())),
@@ -412,7 +398,7 @@ impl Link {
             }
             let Some(left) = state.remove(stream) else { return };
             let State { http2, out, .. } = state;
-            match left.is_complete {
+            match left.shared.is_complete {
                 true => http2.release(stream, left.received.len(), out),
                 false => http2.reset(stream, ErrorCode::NO_ERROR, out),
             }
@@ -430,7 +416,7 @@ impl Link {
     /// The connection is over: its streams are gone.
     fn close(&self) {
         let mut state = self.state.borrow_mut();
-        state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+        state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
         let State { http2, out, .. } = &mut *state;
         http2.abort(ErrorCode::NO_ERROR, out);
         state.out = Vec::new();
@@ -484,7 +470,8 @@ impl Server for Link {
     }
 
     fn start_exchange(self: &Rc<Link>, stream: StreamId, request: OwnedRequest, end_stream: bool) {
-        let new = Stream { is_complete: end_stream, ..Stream::default() };
+        let mut new = Stream::default();
+        new.shared.is_complete = end_stream;
         {
             let mut state = self.state.borrow_mut();
             let State { http2, out, streams, tasks, .. } = &mut *state;
@@ -539,7 +526,7 @@ impl Protocol for Link {
             state.drain(io.closes_silent() && state.streams.is_empty());
         }
         if io.cuts_tunnels() {
-            state.streams.iter_mut().for_each(|(_, stream)| stream.wake());
+            state.streams.iter_mut().for_each(|(_, stream)| stream.shared.wake());
         }
         let State { out, http2, taking, .. } = state;
         let mut has_moved = false;
@@ -643,7 +630,7 @@ impl State {
     /// The client has ended a stream: its task is to notice.
     fn forget(&mut self, stream: StreamId) {
         if let Some(mut stream) = self.remove(stream) {
-            stream.wake();
+            stream.shared.wake();
         }
     }
 
@@ -656,7 +643,7 @@ impl State {
             && let Some(next) = self.http2.next_to_send()
             && let Some(stream) = find(&mut self.streams, next)
         {
-            wake(&mut stream.room_waker);
+            wake(&mut stream.shared.room_waker);
         }
     }
 

@@ -16,7 +16,7 @@ mod message;
 mod serve;
 
 #[cfg(feature = "tls")]
-pub(crate) use client::{Stop, StreamClient, Streams};
+pub(crate) use client::{Shared, Stop, StreamClient, Streams};
 pub(crate) use link::serve;
 #[cfg(feature = "tls")]
 pub(crate) use message::write_request;

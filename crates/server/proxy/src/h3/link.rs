@@ -228,7 +228,7 @@ impl Link {
                 let why = Bytes::copy_from_slice(why.as_bytes());
                 state.quinn.close(now, number(code), why);
                 state.is_closed = true;
-                state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+                state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
             }
         });
     }
@@ -338,7 +338,7 @@ impl Link {
                 // A stream that is gone is noticed by its task.
                 let _ = stream.flush(quinn, id, held);
                 if !stream.is_blocked {
-                    wake(&mut stream.room_waker);
+                    wake(&mut stream.shared.room_waker);
                 }
             }
         }
@@ -373,7 +373,7 @@ impl Link {
         }
         let mut state = self.state.borrow_mut();
         state.is_closed = true;
-        state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+        state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
     }
 
     /// The client has broken a rule.
@@ -450,7 +450,7 @@ impl Link {
             let State { quinn, streams, early, .. } = &mut *state;
             let Some(stream) = find(streams, id) else { return Ok(None) };
             if stream.has_head {
-                wake(&mut stream.body_waker);
+                wake(&mut stream.shared.body_waker);
                 return Ok(None);
             }
             match stream.read(quinn, id) {
@@ -488,7 +488,7 @@ impl Link {
             let is_served = head.scheme.is_none_or(|scheme| Scheme::of(scheme).is_some());
             if end_stream {
                 stream.message.next_event(&[], true, &mut scratch, limits)?;
-                stream.is_complete = true;
+                stream.shared.is_complete = true;
             }
             return Ok(Some(Head { end_stream, is_served }));
         }
@@ -529,7 +529,7 @@ impl Link {
         let is_flood = self.write(|state| {
             state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
             // As in HTTP/2, a client may cancel as many responses as it has received.
-            let is_early = state.remove(id).is_some_and(|stream| !stream.is_answered);
+            let is_early = state.remove(id).is_some_and(|stream| !stream.shared.is_answered);
             is_early && !state.resets.take(http2::Limits::DEFAULT.resets, now_ms)
         });
         if is_flood {
@@ -764,11 +764,11 @@ impl State {
     ) -> Poll<Result<bool, Option<Error>>> {
         let State { quinn, streams, .. } = self;
         let Some(stream) = find(streams, id) else { return Poll::Ready(Err(None)) };
-        while !stream.is_complete && content.len() < PULL_BYTES_MAX {
+        while !stream.shared.is_complete && content.len() < PULL_BYTES_MAX {
             match stream.read(quinn, id) {
                 Ok(true) => {}
                 Ok(false) if content.is_empty() => {
-                    stream.body_waker = Some(cx.waker().clone());
+                    stream.shared.body_waker = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
                 Ok(false) => break,
@@ -783,12 +783,14 @@ impl State {
             stream.rest = input.slice(received.consumed..);
             match received.event {
                 Some(Event::Data(bytes)) => content.extend_from_slice(bytes),
-                Some(Event::Trailers(fields)) => stream.trailers = request_trailers(fields.iter()),
-                Some(Event::End) => stream.is_complete = true,
+                Some(Event::Trailers(fields)) => {
+                    stream.shared.trailers = request_trailers(fields.iter())
+                }
+                Some(Event::End) => stream.shared.is_complete = true,
                 _ => {}
             }
         }
-        Poll::Ready(Ok(stream.is_complete))
+        Poll::Ready(Ok(stream.shared.is_complete))
     }
 
     /// Ends both directions of a stream, if they are open.
@@ -810,7 +812,7 @@ impl State {
         // A request that the client has cancelled has none.
         let Some(stream) = self.remove(id) else { return };
         self.resets.earn(http2::limits::RESETS_PER_RESPONSE);
-        if !stream.is_complete {
+        if !stream.shared.is_complete {
             let _ = self.quinn.recv_stream(id).stop(number(ErrorCode::H3_NO_ERROR));
         }
     }
@@ -820,7 +822,7 @@ impl State {
         let mut stream = mux::remove(&mut self.streams, id)?;
         self.since = time::now();
         take_early(&mut self.early, id);
-        stream.wake();
+        stream.shared.wake();
         let freed_before = self.held.freed();
         stream.drop_part();
         self.note_dropped(freed_before);

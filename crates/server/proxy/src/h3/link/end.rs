@@ -128,7 +128,7 @@ impl Link {
                 };
                 streams.iter_mut().find(is_late).map(|(id, stream)| {
                     // What the client still sends of it is not read.
-                    (stream.has_head, stream.is_complete) = (true, true);
+                    (stream.has_head, stream.shared.is_complete) = (true, true);
                     let _ = quinn.recv_stream(*id).stop(number(ErrorCode::H3_REQUEST_CANCELLED));
                     *id
                 })

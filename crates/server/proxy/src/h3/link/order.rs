@@ -33,7 +33,7 @@ impl Link {
         }
         let waiting = state.streams.iter_mut().filter(|(_, stream)| stream.waits_for_room());
         if let Some((_, stream)) = waiting.min_by_key(|(id, stream)| stream.key(*id)) {
-            wake(&mut stream.room_waker);
+            wake(&mut stream.shared.room_waker);
         }
     }
 }
@@ -75,7 +75,7 @@ impl State {
 impl Waiting for Stream {
     /// Whether it waits until less is held.
     fn waits_for_room(&self) -> bool {
-        self.room_waker.is_some() && !self.is_blocked
+        self.shared.room_waker.is_some() && !self.is_blocked
     }
 }
 
