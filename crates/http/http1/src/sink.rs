@@ -109,12 +109,12 @@ struct Span {
 
 impl FieldList {
     /// The status; 0 before there is a head.
-    pub fn status(&self) -> u16 {
+    pub fn code(&self) -> u16 {
         self.status
     }
 
     /// The length that the head announces.
-    pub fn content_length(&self) -> Option<u64> {
+    pub fn length(&self) -> Option<u64> {
         self.content_length
     }
 
@@ -195,7 +195,7 @@ mod tests {
         head(&mut text);
         head(&mut list);
         assert_eq!(list.text(), text);
-        assert_eq!((list.status(), list.content_length()), (206, Some(12)));
+        assert_eq!((list.code(), list.length()), (206, Some(12)));
         let fields: Vec<_> = list.fields().collect();
         let expected: [(&[u8], &[u8]); 5] = [
             (b"A", b"b:c"),
@@ -206,7 +206,7 @@ mod tests {
         ];
         assert_eq!(fields, expected);
         list.clear();
-        assert_eq!((list.status(), list.fields().count(), list.text()), (0, 0, &b""[..]));
+        assert_eq!((list.code(), list.fields().count(), list.text()), (0, 0, &b""[..]));
         list.status(404);
         assert_eq!(list.text(), b"HTTP/1.1 404 Not Found\r\n");
     }

@@ -188,7 +188,7 @@ impl<S: Streams> StreamClient<S> {
 
     /// Ends the stream after a complete response.
     pub(crate) async fn end(&mut self) {
-        if self.head.status() != 0 && self.finish().await.is_err() {
+        if self.head.code() != 0 && self.finish().await.is_err() {
             self.break_off();
         }
     }
@@ -206,7 +206,7 @@ impl<S: Streams> StreamClient<S> {
     /// Sends the head, if it was not sent yet.
     fn send_head(&mut self, ends: bool) {
         // With 101, the stream becomes a tunnel, as after 200 to CONNECT (RFC 8441 section 5).
-        let status = match self.head.status() {
+        let status = match self.head.code() {
             101 => 200,
             status => status,
         };
@@ -306,7 +306,7 @@ impl<S: Streams> Client for StreamClient<S> {
         if let Response::Relayed(relayed) = response {
             self.ends_later = relayed.may_have_trailers;
         }
-        self.left = self.head.content_length();
+        self.left = self.head.length();
         self.bytes += self.head.text().len() as u64;
         self.head_end = self.bytes;
     }

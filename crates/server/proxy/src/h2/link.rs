@@ -464,7 +464,7 @@ impl Server for Link {
     fn send_own(self: &Rc<Link>, stream: StreamId, head: &FieldList, content: &[u8]) {
         let State { http2, out, .. } = &mut *self.state.borrow_mut();
         // The stream was opened by this request. A window that is too small cuts the text.
-        let _ = http2.send_response(stream, head.status(), head.fields(), content.is_empty(), out);
+        let _ = http2.send_response(stream, head.code(), head.fields(), content.is_empty(), out);
         let _ = http2.send_data(stream, content, true, out);
         http2.reset(stream, ErrorCode::NO_ERROR, out);
     }

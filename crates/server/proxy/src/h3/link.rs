@@ -623,7 +623,7 @@ impl Server for Link {
 
     fn send_own(self: &Rc<Link>, id: StreamId, head: &FieldList, content: &[u8]) {
         let mut encoded = Vec::new();
-        write::response(head.status(), head.fields(), &mut encoded);
+        write::response(head.code(), head.fields(), &mut encoded);
         write::data(content.len() as u64, &mut encoded);
         encoded.extend_from_slice(content);
         self.send_whole(id, encoded);
