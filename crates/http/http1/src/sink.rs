@@ -109,12 +109,12 @@ struct Span {
 
 impl FieldList {
     /// The status; 0 before there is a head.
-    pub fn status(&self) -> u16 {
+    pub fn code(&self) -> u16 {
         self.status
     }
 
     /// The length that the head announces.
-    pub fn content_length(&self) -> Option<u64> {
+    pub fn length(&self) -> Option<u64> {
         self.content_length
     }
 
@@ -175,5 +175,39 @@ impl Sink for FieldList {
     fn content_length(&mut self, length: u64) {
         self.content_length = Some(length);
         self.field_of(b"Content-Length", |out| decimal(out, length));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(out: &mut impl Sink) {
+        out.prepared(206, b"HTTP/1.1 206 Some\r\nA: b:c\r\nEmpty: \r\n");
+        out.field(b"X", b"y");
+        out.content_length(12);
+        out.field_of(b"Age", |out| decimal(out, 7));
+    }
+
+    #[test]
+    fn a_list_has_the_text_of_http1_and_its_fields() {
+        let (mut text, mut list) = (Vec::new(), FieldList::default());
+        head(&mut text);
+        head(&mut list);
+        assert_eq!(list.text(), text);
+        assert_eq!((list.code(), list.length()), (206, Some(12)));
+        let fields: Vec<_> = list.fields().collect();
+        let expected: [(&[u8], &[u8]); 5] = [
+            (b"A", b"b:c"),
+            (b"Empty", b""),
+            (b"X", b"y"),
+            (b"Content-Length", b"12"),
+            (b"Age", b"7"),
+        ];
+        assert_eq!(fields, expected);
+        list.clear();
+        assert_eq!((list.code(), list.fields().count(), list.text()), (0, 0, &b""[..]));
+        list.status(404);
+        assert_eq!(list.text(), b"HTTP/1.1 404 Not Found\r\n");
     }
 }

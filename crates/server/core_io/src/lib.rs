@@ -14,6 +14,7 @@
 
 pub mod held;
 pub mod limits;
+pub mod mux;
 pub mod pace;
 pub mod panics;
 pub mod piped;

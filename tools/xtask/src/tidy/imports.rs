@@ -46,7 +46,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["explain"],
         ],
     ),
-    ("proxy", &[&["h1"], &["h2"], &["h3"], &["serve"]]),
+    ("proxy", &[&["encoded_heads", "h1"], &["coding"], &["h2"], &["h3"], &["serve"]]),
     (
         "server",
         &[

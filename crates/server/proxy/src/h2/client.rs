@@ -10,6 +10,7 @@ use core_io::CoreIo;
 use http1::{FieldList, ResponseHead, Sink, Version};
 use outcome::Fault;
 use runtime::fs::SharedPages;
+use runtime::wake;
 
 use super::body::RequestBody;
 use crate::h1::{response_framing, write_interim, write_response};
@@ -60,8 +61,16 @@ pub(crate) trait Streams: 'static {
     /// Whether a part of what was taken has not gone to the connection.
     fn has_unsent(&self, stream: Self::Id) -> bool;
 
+    /// Gives what every stream has to `f`; `None` if the stream is gone.
+    fn with<R>(&self, stream: Self::Id, f: impl FnOnce(&mut Shared) -> R) -> Option<R>;
+
     /// Ready if the stream is gone.
-    fn poll_gone(&self, stream: Self::Id, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll_gone(&self, stream: Self::Id, cx: &mut Context<'_>) -> Poll<()> {
+        match self.with(stream, |it| it.gone_waker = Some(cx.waker().clone())) {
+            None => Poll::Ready(()),
+            Some(()) => Poll::Pending,
+        }
+    }
 
     /// Content of the request, as much as has come; true if it is complete.
     fn poll_content(
@@ -72,17 +81,43 @@ pub(crate) trait Streams: 'static {
     ) -> Poll<Result<bool, Fault>>;
 
     /// The trailers of a complete request, as field lines.
-    fn take_trailers(&self, stream: Self::Id) -> Vec<u8>;
+    fn take_trailers(&self, stream: Self::Id) -> Vec<u8> {
+        self.with(stream, |it| std::mem::take(&mut it.trailers)).unwrap_or_default()
+    }
 
     /// Whether both sides send when they have something to say, because the head of the response
     /// was sent.
-    fn is_answered(&self, stream: Self::Id) -> bool;
+    fn is_answered(&self, stream: Self::Id) -> bool {
+        self.with(stream, |it| it.is_answered).unwrap_or_default()
+    }
 
     /// The client may send more content than it has.
     fn release(&self, stream: Self::Id, bytes: usize);
 
     /// Ends the stream before its time, if it has not ended.
     fn stop(&self, stream: Self::Id, why: Stop);
+}
+
+/// What a stream has in every version.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// The request is complete.
+    pub(crate) is_complete: bool,
+    /// The head of the response was sent.
+    pub(crate) is_answered: bool,
+    /// The trailers of the request, as field lines.
+    pub(crate) trailers: Vec<u8>,
+    pub(crate) body_waker: Option<Waker>,
+    pub(crate) room_waker: Option<Waker>,
+    pub(crate) gone_waker: Option<Waker>,
+}
+
+impl Shared {
+    pub(crate) fn wake(&mut self) {
+        for waker in [&mut self.body_waker, &mut self.room_waker, &mut self.gone_waker] {
+            wake(waker);
+        }
+    }
 }
 
 /// Why a stream ends before its time.
@@ -153,7 +188,7 @@ impl<S: Streams> StreamClient<S> {
 
     /// Ends the stream after a complete response.
     pub(crate) async fn end(&mut self) {
-        if self.head.status() != 0 && self.finish().await.is_err() {
+        if self.head.code() != 0 && self.finish().await.is_err() {
             self.break_off();
         }
     }
@@ -171,7 +206,7 @@ impl<S: Streams> StreamClient<S> {
     /// Sends the head, if it was not sent yet.
     fn send_head(&mut self, ends: bool) {
         // With 101, the stream becomes a tunnel, as after 200 to CONNECT (RFC 8441 section 5).
-        let status = match self.head.status() {
+        let status = match self.head.code() {
             101 => 200,
             status => status,
         };
@@ -271,7 +306,7 @@ impl<S: Streams> Client for StreamClient<S> {
         if let Response::Relayed(relayed) = response {
             self.ends_later = relayed.may_have_trailers;
         }
-        self.left = self.head.content_length();
+        self.left = self.head.length();
         self.bytes += self.head.text().len() as u64;
         self.head_end = self.bytes;
     }

@@ -9,10 +9,10 @@
 //!                '--time-out, GOAWAY and no stream, close, a broken rule--------> Closed
 //! ```
 //!
-//! The task of a connection reads and writes the socket. The tasks of its streams share the
-//! [`Link`]: they append frames to its output and wake it, so that all that was written in one turn
-//! of the core is sent with one call. A stream that has much to send waits while the output holds
-//! [`OUTPUT_BYTES_MAX`], and streams that wait go on in the order of their priorities (RFC 9218).
+//! [`mux::drive`] is the task of a connection. The tasks of its streams share the [`Link`]: they
+//! append frames to its output and wake it. A stream that has much to send waits while the output
+//! holds [`OUTPUT_BYTES_MAX`], and streams that wait go on in the order of their priorities (RFC
+//! 9218).
 //!
 //! A client that takes too little is cut: a stream by the time for which its own window is closed,
 //! the connection by the time for which the socket or the window of the connection is.
@@ -26,30 +26,29 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use cache::Look;
-use cache::stored::{Connection, Use};
+use cache::stored::{Stored, Use};
 use core_io::limits::OUTPUT_BYTES_MAX;
+use core_io::mux::{self, Protocol, Waiting, find};
 use core_io::spares::SharedHead;
 use core_io::{Buffers, CoreIo};
 use http1::write::{self, request_trailers};
-use http1::{BodyKind, Expectation, Method, Reject, RejectReason, RequestHead, Scheme, Version};
+use http1::{BodyKind, Expectation, FieldList, Method, Reject, RejectReason, Scheme};
 use http2::{ErrorCode, Event, Reason, StreamId};
 use outcome::Refusal;
 use runtime::time::{self, Instant};
 use runtime::wake;
 use transport::shares::Share;
 
+use super::client::Shared;
 use super::message::write_request;
-use super::serve::{self, exchange, now_or_later};
+use super::serve::{self, Server, exchange};
 use crate::coding::Coding;
 use crate::h1::{Accepted, end, linger};
 use core_io::pace::Taking;
 use exchange::client::Gone;
-use exchange::hit::{FastPath, HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
-use exchange::quota::admits_hit;
 use exchange::request::Request;
 use exchange::routing::ClientConnection;
 use exchange::upgrade;
@@ -80,13 +79,14 @@ pub(super) struct Link {
 
 struct State {
     http2: http2::Connection,
+    /// The beginning of a frame that has not come whole.
+    kept: Vec<u8>,
     /// Frames that the socket has not taken.
     out: Vec<u8>,
     /// Streams with a task.
     streams: Vec<(StreamId, Stream)>,
     /// The connection's task.
     waker: Option<Waker>,
-    over: Over,
     /// The highest stream that was reported.
     last_stream: StreamId,
     taking: Taking,
@@ -104,45 +104,28 @@ struct State {
     head: Option<Box<(Instant, Share)>>,
 }
 
-/// What the task of a stream waits for.
+/// A stream with a task.
 #[derive(Default)]
 struct Stream {
     /// Content of the request that was not pulled.
     received: Vec<u8>,
-    /// Nothing follows it.
-    is_complete: bool,
-    /// The trailers of the request, as field lines.
-    trailers: Vec<u8>,
-    /// The head of the response was sent.
-    is_answered: bool,
-    body_waker: Option<Waker>,
-    gone_waker: Option<Waker>,
-    room_waker: Option<Waker>,
+    shared: Shared,
 }
 
-impl Stream {
-    fn wake(&mut self) {
-        wake(&mut self.body_waker);
-        wake(&mut self.gone_waker);
-        wake(&mut self.room_waker);
+impl Waiting for Stream {
+    fn waits_for_room(&self) -> bool {
+        self.shared.room_waker.is_some()
     }
 }
 
 /// How the connection ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Over {
+pub(super) enum Over {
     /// The client has gone.
     Gone,
     /// By us, and the client may still read.
     Orderly,
     /// The client takes too little.
     Cut,
-}
-
-/// Why the connection's task wakes.
-enum Woken {
-    Readable,
-    Over,
 }
 
 /// Serves a connection that begins with these bytes, which are those of HTTP/2.
@@ -159,10 +142,10 @@ pub(crate) async fn serve(
     let http2 = http2::Connection::server(&limits, &mut out);
     let state = State {
         http2,
+        kept: first,
         out,
         streams: Vec::new(),
         waker: None,
-        over: Over::Gone,
         last_stream: 0,
         taking: Taking::default(),
         held: 0,
@@ -181,16 +164,15 @@ pub(crate) async fn serve(
         began: time::now(),
         state: RefCell::new(state),
     });
-    let mut kept = first;
-    let mut is_open = link.turn(&mut kept, false);
-    kept.shrink_to_fit();
-    let mut timer = time::sleep_until(link.deadline());
-    while is_open {
-        let woken = std::future::poll_fn(|cx| link.poll(cx, &mut timer)).await;
-        is_open = matches!(woken, Woken::Readable) && link.turn(&mut kept, true);
-    }
+    let begun = link.turn(|kept, input| Ok(mux::take_kept(kept, input)));
+    link.state.borrow_mut().kept.shrink_to_fit();
+    let over = match begun {
+        Ok(()) => mux::drive(&link).await,
+        Err(over) => over,
+    };
+    link.close();
     let (io, stream) = (&link.worker.io, &link.accepted.stream);
-    match link.close() {
+    match over {
         Over::Orderly => {
             // So that the client reads all that was sent before it learns of the close.
             linger(io, stream).await;
@@ -204,116 +186,24 @@ pub(crate) async fn serve(
 }
 
 impl Link {
-    /// Writes what waits, and waits for the client.
-    fn poll(&self, cx: &mut Context<'_>, timer: &mut time::Sleep) -> Poll<Woken> {
-        let (io, stream) = (&self.worker.io, &self.accepted.stream);
-        let mut state = self.state.borrow_mut();
-        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            state.waker = Some(cx.waker().clone());
-        }
-        let is_idle = state.streams.is_empty();
-        if io.is_draining() {
-            state.drain(io.closes_silent() && is_idle);
-        }
-        if io.cuts_tunnels() {
-            state.streams.iter_mut().for_each(|(_, stream)| stream.wake());
-        }
-        let mut has_moved = false;
-        while !(state.out.is_empty() && stream.is_flushed()) {
-            match stream.try_write(&state.out) {
-                Ok(sent) => {
-                    io.counters.bytes_sent.add(sent as u64);
-                    state.out.drain(..sent);
-                    state.http2.note_sent(sent);
-                    state.taking.moved(sent);
-                    has_moved |= sent > 0;
-                    if state.out.is_empty() && stream.is_flushed() {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Poll::Ready(Woken::Over),
-            }
-            match stream.poll_writable(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Poll::Ready(Woken::Over),
-                Poll::Pending => break,
-            }
-        }
-        state.wake_sender();
-        state.hold(io);
-        // What moves while a window is closed are only answers to control frames.
-        let for_window = state.waits_for_window();
-        let waits = !state.out.is_empty() || !stream.is_flushed() || for_window;
-        let limits = &io.limits().limits;
-        if state.taking.is_too_slow(limits, has_moved && !for_window, waits, waits) {
-            return self.cut(&mut state);
-        }
-        if state.out.is_empty() && state.streams.is_empty() {
-            if state.http2.is_drained() {
-                state.over = Over::Orderly;
-                return Poll::Ready(Woken::Over);
-            }
-            self.give_back(&mut state.out);
-        }
-        // A client that does not read our answers is not read either.
-        if state.out.len() < UNREAD_BYTES_MAX
-            && let Poll::Ready(result) = stream.poll_readable(cx)
-        {
-            return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
-        }
-        if is_idle && io.takes_room_of(state.since, self.accepted.peer.ip()) {
-            return self.make_room(&mut state);
-        }
-        if let Some(over) = self.look_at_head(&mut state, cx) {
-            return over;
-        }
-        drop(state);
-        loop {
-            let deadline = self.deadline();
-            if time::now() >= deadline {
-                let state = &mut *self.state.borrow_mut();
-                if state.taking.due(limits).is_some() {
-                    return self.cut(state);
-                }
-                if state.is_small {
-                    return self.say_goodbye(state);
-                }
-                state.is_small = true;
-                state.http2.shrink();
-                state.streams.shrink_to_fit();
-                continue;
-            }
-            if timer.deadline() != deadline {
-                timer.reset(deadline);
-            }
-            if std::pin::Pin::new(&mut *timer).poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    }
-
     /// Ends a connection without streams.
-    fn say_goodbye(&self, state: &mut State) -> Poll<Woken> {
-        state.over = Over::Orderly;
+    fn say_goodbye(&self, state: &mut State) -> Over {
         state.http2.abort(ErrorCode::NO_ERROR, &mut state.out);
         // A client that does not take it sees the close.
         let _ = self.accepted.stream.try_write(&state.out);
-        Poll::Ready(Woken::Over)
+        Over::Orderly
     }
 
     /// The same at once, because others need its place or its memory.
-    fn make_room(&self, state: &mut State) -> Poll<Woken> {
-        let over = self.say_goodbye(state);
-        state.over = Over::Gone;
-        over
+    fn make_room(&self, state: &mut State) -> Over {
+        self.say_goodbye(state);
+        Over::Gone
     }
 
-    /// Ends the connection of a client that takes too little.
-    fn cut(&self, state: &mut State) -> Poll<Woken> {
+    /// The end of the connection of a client that takes too little.
+    fn cut(&self) -> Over {
         self.worker.io.counters.timeouts.add(1);
-        state.over = Over::Cut;
-        Poll::Ready(Woken::Over)
+        Over::Cut
     }
 
     /// The clock of `http2`.
@@ -332,54 +222,24 @@ impl Link {
         }
     }
 
-    /// When a connection without streams gives memory back, and when it ends; or when one ends that
-    /// takes nothing.
-    fn deadline(&self) -> Instant {
-        let (state, in_force) = (self.state.borrow(), self.worker.io.limits());
-        if let Some(due) = state.taking.due(&in_force.limits) {
-            return due;
-        }
-        let idle = in_force.limits.idle_keep_alive;
-        let due = match (state.streams.is_empty(), state.is_small) {
-            (false, _) => time::now() + idle,
-            (true, true) => state.since + idle,
-            (true, false) => state.since + idle.min(SHRINK_AFTER),
-        };
-        match &state.head {
-            None => due,
-            Some(head) => due.min(head.0 + in_force.limits.head_timeout),
-        }
-    }
-
-    /// Reads, and handles whole frames. False if the connection is over.
-    fn turn(self: &Rc<Link>, kept: &mut Vec<u8>, read: bool) -> bool {
-        let io = &self.worker.io;
-        io.with_buffers(|Buffers { input, output }| {
-            let mut filled = kept.len();
-            input[..filled].copy_from_slice(kept);
-            kept.clear();
-            if read {
-                match self.accepted.stream.try_read(&mut input[filled..]) {
-                    Ok(0) => return false,
-                    Ok(n) => {
-                        io.counters.bytes_received.add(n as u64);
-                        filled += n;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return false,
-                }
-            }
-            let consumed = self.receive(&input[..filled], output);
-            kept.extend_from_slice(&input[consumed.unwrap_or(filled)..filled]);
-            self.note_head(kept);
-            consumed.is_some()
+    /// Handles the whole frames that `fill` gives.
+    fn turn(
+        self: &Rc<Link>,
+        fill: impl FnOnce(&mut Vec<u8>, &mut [u8]) -> io::Result<usize>,
+    ) -> Result<(), Over> {
+        self.worker.io.with_buffers(|Buffers { input, output }| {
+            let filled = fill(&mut self.state.borrow_mut().kept, input).map_err(|_| Over::Gone)?;
+            let consumed = self.frames(&input[..filled], output)?;
+            let state = &mut *self.state.borrow_mut();
+            state.kept.extend_from_slice(&input[consumed..filled]);
+            self.note_head(state);
+            Ok(())
         })
     }
 
-    /// Sees whether a head has not come whole. `kept` is the beginning of a frame.
-    fn note_head(&self, kept: &[u8]) {
-        let state = &mut *self.state.borrow_mut();
-        match state.http2.head_bytes(kept) {
+    /// Sees whether a head has not come whole.
+    fn note_head(&self, state: &mut State) {
+        match state.http2.head_bytes(&state.kept) {
             None => state.head = None,
             Some(bytes) => {
                 let new = || {
@@ -392,7 +252,7 @@ impl Link {
     }
 
     /// Ends a connection whose head takes too long, or whose memory is needed.
-    fn look_at_head(&self, state: &mut State, cx: &mut Context<'_>) -> Option<Poll<Woken>> {
+    fn look_at_head(&self, state: &mut State, cx: &mut Context<'_>) -> Option<Over> {
         let (since, share) = &**state.head.as_ref()?;
         let io = &self.worker.io;
         if share.poll_evicted(cx).is_ready() {
@@ -407,9 +267,9 @@ impl Link {
         Some(self.say_goodbye(state))
     }
 
-    /// Handles the frames in this input, and returns how much of it they were; `None` if the
-    /// connection is over. `text` is room for heads.
-    fn receive(self: &Rc<Link>, input: &[u8], text: &mut Vec<u8>) -> Option<usize> {
+    /// Handles the frames in this input, and returns how much of it they were. `text` is room for
+    /// heads.
+    fn frames(self: &Rc<Link>, input: &[u8], text: &mut Vec<u8>) -> Result<usize, Over> {
         let now_ms = self.now_ms();
         {
             let out = &mut self.state.borrow_mut().out;
@@ -425,16 +285,15 @@ impl Link {
             let received = match http2.next_event(&input[at..], &mut scratch, now_ms, out) {
                 Ok(received) => received,
                 Err(error) => {
-                    state.over = Over::Orderly;
                     // GOAWAY says why.
                     let _ = self.accepted.stream.try_write(&state.out);
                     drop(state);
                     self.malformed(error.0, false);
-                    return None;
+                    return Err(Over::Orderly);
                 }
             };
             at += received.consumed;
-            let Some(event) = received.event else { return Some(at) };
+            let Some(event) = received.event else { return Ok(at) };
             match event {
                 Event::Request { stream, head, end_stream } => {
                     *last_stream = stream;
@@ -444,24 +303,26 @@ impl Link {
                     write_request(text, &head, is_absolute, end_stream);
                     drop(state);
                     match head.scheme.is_none_or(|scheme| Scheme::of(scheme).is_some()) {
-                        true => self.request(stream, text, end_stream),
-                        false => self.refuse(stream, Refusal::Scheme, text.len() as u64),
+                        true => serve::serve(self, stream, text, end_stream, end_stream),
+                        false => {
+                            serve::refuse(self, stream, Refusal::Scheme, text.len() as u64);
+                        }
                     }
                 }
                 Event::Data { stream, bytes, end_stream } => match find(streams, stream) {
                     Some(found) => {
                         found.received.extend_from_slice(bytes);
-                        found.is_complete |= end_stream;
-                        wake(&mut found.body_waker);
+                        found.shared.is_complete |= end_stream;
+                        wake(&mut found.shared.body_waker);
                     }
                     // Its answer is complete.
                     None => http2.release(stream, bytes.len(), out),
                 },
                 Event::Trailers { stream, fields } => {
                     if let Some(found) = find(streams, stream) {
-                        found.trailers = request_trailers(fields.iter());
-                        found.is_complete = true;
-                        wake(&mut found.body_waker);
+                        found.shared.trailers = request_trailers(fields.iter());
+                        found.shared.is_complete = true;
+                        wake(&mut found.shared.body_waker);
                     }
                 }
                 Event::Reset { stream, .. } => state.forget(stream),
@@ -478,59 +339,119 @@ impl Link {
                 }
                 Event::WindowOpened { stream: Some(stream) } => {
                     if let Some(found) = find(streams, stream) {
-                        wake(&mut found.room_waker);
+                        wake(&mut found.shared.room_waker);
                     }
                 }
                 Event::WindowOpened { stream: None } | Event::SettingsChanged => {
-                    streams.iter_mut().for_each(|(_, stream)| wake(&mut stream.room_waker));
+                    streams.iter_mut().for_each(|(_, stream)| wake(&mut stream.shared.room_waker));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Answers a request at once, or begins an exchange.
-    fn request(self: &Rc<Link>, stream: StreamId, text: &[u8], end_stream: bool) {
-        let names = self.listener.field_names;
-        let later = now_or_later((&self.worker.io, names), text, Version::Http2, |head| {
-            end_stream && self.answer_at_once(stream, head)
-        });
-        match later {
-            Ok(None) => {}
-            Ok(Some(request)) => self.exchange(stream, request, end_stream),
-            Err(reject) => self.refuse(stream, Refusal::Malformed(reject), text.len() as u64),
+    /// Counts and logs a request, or a connection, that is no HTTP/2.
+    #[cold]
+    fn malformed(&self, reason: Reason, is_request: bool) {
+        tracing::debug!(peer = %self.accepted.peer, %reason, "an HTTP/2 client");
+        let mut response = Vec::new();
+        let refusal = match (reason, reason.code()) {
+            (Reason::FieldsTooLarge, _) if is_request => {
+                // That is the whole answer of `http2`.
+                write::status_line(&mut response, 431);
+                write::end(&mut response);
+                Refusal::Malformed(Reject::request(RejectReason::HeadTooLarge))
+            }
+            (_, ErrorCode::ENHANCE_YOUR_CALM | ErrorCode::REFUSED_STREAM) => Refusal::Http2Limit,
+            _ => Refusal::Http2Malformed,
+        };
+        self.origin().refused(&self.worker.io, refusal, 0, &response, time::wall_ms());
+    }
+
+    /// Whether the stream ends without content: waits a little for the frame that says so.
+    async fn ends(&self, stream: StreamId) -> bool {
+        let arrived = std::future::poll_fn(|cx| self.poll_arrived(stream, cx));
+        let _ = time::timeout(EMPTY_WAIT, arrived).await;
+        let state = &mut *self.state.borrow_mut();
+        find(&mut state.streams, stream)
+            .is_some_and(|it| it.shared.is_complete && it.received.is_empty())
+    }
+
+    /// Ready if content has come, or its end, or the end of the stream.
+    fn poll_arrived(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        match find(&mut self.state.borrow_mut().streams, stream) {
+            None => Poll::Ready(Err(Gone)),
+            Some(found) if found.received.is_empty() && !found.shared.is_complete => {
+                found.shared.body_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Some(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// The fast path: answers a request with a small fresh hit.
-    fn answer_at_once(&self, stream: StreamId, head: &RequestHead<'_>) -> bool {
-        let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (listener, peer) = (&*self.listener, self.accepted.peer.ip());
-        let (now_ms, look) = (time::wall_ms(), Look::Use);
-        let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
-        let found = fresh_hit(&path, head);
-        let Some(found) = found else { return false };
-        let stored = &found.stored;
+    /// The task of a stream has ended. If its request is still not complete, the client is to stop
+    /// (RFC 9113 section 8.1).
+    fn leave(&self, stream: StreamId) {
+        self.write(|state| {
+            state.tasks -= 1;
+            if state.tasks == 0 {
+                self.worker.io.counters.connections_busy.sub(1);
+            }
+            let Some(left) = state.remove(stream) else { return };
+            let State { http2, out, .. } = state;
+            match left.shared.is_complete {
+                true => http2.release(stream, left.received.len(), out),
+                false => http2.reset(stream, ErrorCode::NO_ERROR, out),
+            }
+        });
+    }
+
+    /// Changes the state, and wakes the connection's task.
+    fn write<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.borrow_mut();
+        let result = f(&mut state);
+        wake(&mut state.waker);
+        result
+    }
+
+    /// The connection is over: its streams are gone.
+    fn close(&self) {
+        let mut state = self.state.borrow_mut();
+        state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
         let State { http2, out, .. } = &mut *state;
-        let capacity = http2.send_data_capacity(stream).min(COALESCE_BYTES_MAX) as u64;
-        if stored.body_bytes > capacity || out.len() > OUTPUT_BYTES_MAX {
-            return false;
-        }
-        if !admits_hit(&snapshot, listener, peer, head) {
-            return false;
-        }
-        self.worker.sizing.hit(found.key, found.entry());
-        let use_ = Use {
-            cache_status: HIT,
-            now_ms: Some(now_ms),
-            connection: Connection::Keep,
-            own_lines: self.listener.own_lines(),
-        };
-        let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
+        http2.abort(ErrorCode::NO_ERROR, out);
+        state.out = Vec::new();
+        state.hold(&self.worker.io);
+    }
+}
+
+impl Server for Link {
+    fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        let Accepted { stream, peer, .. } = &self.accepted;
+        Origin { listener: &self.listener, tls: stream.tls(), peer: *peer }
+    }
+
+    fn room_at_once(&self, stream: StreamId) -> Option<usize> {
+        let State { http2, out, .. } = &*self.state.borrow();
+        let capacity = http2.send_data_capacity(stream).min(COALESCE_BYTES_MAX);
+        (out.len() <= OUTPUT_BYTES_MAX).then_some(capacity)
+    }
+
+    fn send_stored(
+        self: &Rc<Link>,
+        stream: StreamId,
+        stored: &Stored,
+        use_: &Use<'_>,
+        body_bytes: u64,
+    ) {
+        let State { http2, out, .. } = &mut *self.state.borrow_mut();
         let mut left = body_bytes;
         let mut heads = self.coding.http2_heads.borrow_mut();
-        let block = heads.encode(stored, &use_);
+        let block = heads.encode(stored, use_);
         // The stream was opened by this request, and its windows are large enough.
         let mut sent = http2.send_encoded_response(stream, block, left == 0, out);
         for piece in stored.pieces.iter().take_while(|_| body_bytes > 0) {
@@ -539,18 +460,19 @@ impl Link {
             sent = sent.and(was_sent);
         }
         debug_assert_eq!(sent, Ok(()));
-        self.origin().answered_at_once(&self.worker.io, head, stored, &use_, body_bytes);
-        true
     }
 
-    fn origin(&self) -> Origin<'_> {
-        let Accepted { stream, peer, .. } = &self.accepted;
-        Origin { listener: &self.listener, tls: stream.tls(), peer: *peer }
+    fn send_own(self: &Rc<Link>, stream: StreamId, head: &FieldList, content: &[u8]) {
+        let State { http2, out, .. } = &mut *self.state.borrow_mut();
+        // The stream was opened by this request. A window that is too small cuts the text.
+        let _ = http2.send_response(stream, head.code(), head.fields(), content.is_empty(), out);
+        let _ = http2.send_data(stream, content, true, out);
+        http2.reset(stream, ErrorCode::NO_ERROR, out);
     }
 
-    /// Serves a request in a task.
-    fn exchange(self: &Rc<Link>, stream: StreamId, mut shared: SharedHead, end_stream: bool) {
-        let new = Stream { is_complete: end_stream, ..Stream::default() };
+    fn start_exchange(self: &Rc<Link>, stream: StreamId, mut shared: SharedHead, end_stream: bool) {
+        let mut new = Stream::default();
+        new.shared.is_complete = end_stream;
         {
             let mut state = self.state.borrow_mut();
             let State { http2, out, streams, tasks, .. } = &mut *state;
@@ -585,95 +507,103 @@ impl Link {
         };
         runtime::spawn(task).detach();
     }
+}
 
-    /// Answers a request that is no request over HTTP/1 either.
-    #[cold]
-    fn refuse(&self, stream: StreamId, refusal: Refusal, received: u64) {
-        let (head, content) = serve::refusal(refusal);
-        let mut state = self.state.borrow_mut();
-        let State { http2, out, .. } = &mut *state;
-        // The stream was opened by this request. A window that is too small cuts the text.
-        let status = refusal.status();
-        let _ = http2.send_response(stream, status, head.fields(), content.is_empty(), out);
-        let _ = http2.send_data(stream, content.as_bytes(), true, out);
-        http2.reset(stream, ErrorCode::NO_ERROR, out);
-        drop(state);
-        let response = [head.text(), content.as_bytes()].concat();
-        self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
+impl Protocol for Link {
+    type End = Over;
+
+    fn note_waker(&self, waker: &Waker) {
+        mux::note_waker(&mut self.state.borrow_mut().waker, waker);
     }
 
-    /// Counts and logs a request, or a connection, that is no HTTP/2.
-    #[cold]
-    fn malformed(&self, reason: Reason, is_request: bool) {
-        tracing::debug!(peer = %self.accepted.peer, %reason, "an HTTP/2 client");
-        let mut response = Vec::new();
-        let refusal = match (reason, reason.code()) {
-            (Reason::FieldsTooLarge, _) if is_request => {
-                // That is the whole answer of `http2`.
-                write::status_line(&mut response, 431);
-                write::end(&mut response);
-                Refusal::Malformed(Reject::request(RejectReason::HeadTooLarge))
-            }
-            (_, ErrorCode::ENHANCE_YOUR_CALM | ErrorCode::REFUSED_STREAM) => Refusal::Http2Limit,
-            _ => Refusal::Http2Malformed,
-        };
-        self.origin().refused(&self.worker.io, refusal, 0, &response, time::wall_ms());
-    }
-
-    /// Whether the stream ends without content: waits a little for the frame that says so.
-    async fn ends(&self, stream: StreamId) -> bool {
-        let arrived = std::future::poll_fn(|cx| self.poll_arrived(stream, cx));
-        let _ = time::timeout(EMPTY_WAIT, arrived).await;
+    fn send(self: &Rc<Link>, cx: &mut Context<'_>) -> Result<(), Over> {
+        let (io, stream) = (&self.worker.io, &self.accepted.stream);
         let state = &mut *self.state.borrow_mut();
-        find(&mut state.streams, stream).is_some_and(|it| it.is_complete && it.received.is_empty())
-    }
-
-    /// Ready if content has come, or its end, or the end of the stream.
-    fn poll_arrived(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        match find(&mut self.state.borrow_mut().streams, stream) {
-            None => Poll::Ready(Err(Gone)),
-            Some(found) if found.received.is_empty() && !found.is_complete => {
-                found.body_waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            Some(_) => Poll::Ready(Ok(())),
+        if io.is_draining() {
+            state.drain(io.closes_silent() && state.streams.is_empty());
         }
-    }
-
-    /// The task of a stream has ended. If its request is still not complete, the client is to stop
-    /// (RFC 9113 section 8.1).
-    fn leave(&self, stream: StreamId) {
-        self.write(|state| {
-            state.tasks -= 1;
-            if state.tasks == 0 {
-                self.worker.io.counters.connections_busy.sub(1);
-            }
-            let Some(left) = state.remove(stream) else { return };
-            let State { http2, out, .. } = state;
-            match left.is_complete {
-                true => http2.release(stream, left.received.len(), out),
-                false => http2.reset(stream, ErrorCode::NO_ERROR, out),
-            }
+        if io.cuts_tunnels() {
+            state.streams.iter_mut().for_each(|(_, stream)| stream.shared.wake());
+        }
+        let State { out, http2, taking, .. } = state;
+        let mut has_moved = false;
+        let is_sent = mux::write(stream, out, cx, |bytes| {
+            io.counters.bytes_sent.add(bytes as u64);
+            http2.note_sent(bytes);
+            taking.moved(bytes);
+            has_moved |= bytes > 0;
         });
+        let is_sent = is_sent.map_err(|_| Over::Gone)?;
+        state.wake_sender();
+        state.hold(io);
+        // What moves while a window is closed are only answers to control frames.
+        let for_window = state.waits_for_window();
+        let waits = !is_sent || for_window;
+        let limits = &io.limits().limits;
+        if state.taking.is_too_slow(limits, has_moved && !for_window, waits, waits) {
+            return Err(self.cut());
+        }
+        if state.out.is_empty() && state.streams.is_empty() {
+            if state.http2.is_drained() {
+                return Err(Over::Orderly);
+            }
+            self.give_back(&mut state.out);
+        }
+        Ok(())
     }
 
-    /// Changes the state, and wakes the connection's task.
-    fn write<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.state.borrow_mut();
-        let result = f(&mut state);
-        wake(&mut state.waker);
-        result
+    /// A client that does not read our answers is not read either.
+    fn receive(self: &Rc<Link>, cx: &mut Context<'_>) -> Result<bool, Over> {
+        let stream = &self.accepted.stream;
+        if self.state.borrow().out.len() >= UNREAD_BYTES_MAX {
+            return Ok(false);
+        }
+        match stream.poll_readable(cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(readable) => readable.map_err(|_| Over::Gone)?,
+        }
+        let received = |bytes| self.worker.io.counters.bytes_received.add(bytes as u64);
+        self.turn(|kept, input| mux::fill(stream, kept, input, received)).map(|()| true)
     }
 
-    /// The connection is over: its streams are gone.
-    fn close(&self) -> Over {
-        let mut state = self.state.borrow_mut();
-        state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
-        let State { http2, out, .. } = &mut *state;
-        http2.abort(ErrorCode::NO_ERROR, out);
-        state.out = Vec::new();
-        state.hold(&self.worker.io);
-        state.over
+    fn look(self: &Rc<Link>, cx: &mut Context<'_>) -> Result<(), Over> {
+        let state = &mut *self.state.borrow_mut();
+        let is_idle = state.streams.is_empty();
+        if is_idle && self.worker.io.takes_room_of(state.since, self.accepted.peer.ip()) {
+            return Err(self.make_room(state));
+        }
+        self.look_at_head(state, cx).map_or(Ok(()), Err)
+    }
+
+    /// When a connection without streams gives memory back, and when it ends; or when a connection
+    /// ends that takes nothing, or whose head does not come.
+    fn deadline(&self) -> Option<Instant> {
+        let (state, in_force) = (self.state.borrow(), self.worker.io.limits());
+        if let Some(due) = state.taking.due(&in_force.limits) {
+            return Some(due);
+        }
+        let idle = in_force.limits.idle_keep_alive;
+        let due = match (state.streams.is_empty(), state.is_small) {
+            (false, _) => None,
+            (true, true) => Some(state.since + idle),
+            (true, false) => Some(state.since + idle.min(SHRINK_AFTER)),
+        };
+        let head = state.head.as_ref().map(|head| head.0 + in_force.limits.head_timeout);
+        due.into_iter().chain(head).min()
+    }
+
+    fn due(self: &Rc<Link>) -> Result<(), Over> {
+        let state = &mut *self.state.borrow_mut();
+        if state.taking.due(&self.worker.io.limits().limits).is_some() {
+            return Err(self.cut());
+        }
+        if state.is_small {
+            return Err(self.say_goodbye(state));
+        }
+        state.is_small = true;
+        state.http2.shrink();
+        state.streams.shrink_to_fit();
+        Ok(())
     }
 }
 
@@ -689,15 +619,15 @@ impl State {
 
     /// Takes a stream out of the table.
     fn remove(&mut self, stream: StreamId) -> Option<Stream> {
-        let at = self.streams.iter().position(|(id, _)| *id == stream)?;
+        let removed = mux::remove(&mut self.streams, stream)?;
         self.since = time::now();
-        Some(self.streams.swap_remove(at).1)
+        Some(removed)
     }
 
     /// The client has ended a stream: its task is to notice.
     fn forget(&mut self, stream: StreamId) {
         if let Some(mut stream) = self.remove(stream) {
-            stream.wake();
+            stream.shared.wake();
         }
     }
 
@@ -710,7 +640,7 @@ impl State {
             && let Some(next) = self.http2.next_to_send()
             && let Some(stream) = find(&mut self.streams, next)
         {
-            wake(&mut stream.room_waker);
+            wake(&mut stream.shared.room_waker);
         }
     }
 
@@ -721,7 +651,7 @@ impl State {
 
     /// Whether streams wait for room.
     fn has_waiting(&self) -> bool {
-        self.streams.iter().any(|(_, stream)| stream.room_waker.is_some())
+        self.streams.iter().any(|(_, stream)| stream.waits_for_room())
     }
 
     /// Accounts for the output.
@@ -734,13 +664,4 @@ impl State {
         }
         self.held = held;
     }
-}
-
-/// Whether other streams than this one wait for room.
-fn others_wait(streams: &[(StreamId, Stream)], stream: StreamId) -> bool {
-    streams.iter().any(|(id, other)| *id != stream && other.room_waker.is_some())
-}
-
-fn find(streams: &mut [(StreamId, Stream)], stream: StreamId) -> Option<&mut Stream> {
-    streams.iter_mut().find(|(id, _)| *id == stream).map(|(_, stream)| stream)
 }

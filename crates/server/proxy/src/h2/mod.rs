@@ -16,9 +16,9 @@ mod message;
 mod serve;
 
 #[cfg(feature = "tls")]
-pub(crate) use client::{Stop, StreamClient, Streams};
+pub(crate) use client::{Shared, Stop, StreamClient, Streams};
 pub(crate) use link::serve;
 #[cfg(feature = "tls")]
 pub(crate) use message::write_request;
 #[cfg(feature = "tls")]
-pub(crate) use serve::{exchange, now_or_later, refusal};
+pub(crate) use serve::{Server, exchange, refuse, serve as serve_request};

@@ -332,7 +332,7 @@ impl Endpoint {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let link = self.links.borrow().get(&handle).cloned();
                 if let Some(link) = link {
-                    link.receive(event);
+                    link.arrived(event);
                 }
             }
             Some(DatagramEvent::NewConnection(first)) => self.accept(first),

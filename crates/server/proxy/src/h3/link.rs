@@ -8,16 +8,16 @@
 //!                             '-- idle time-out, drain, a broken rule --> Closed -> Drained
 //! ```
 //!
-//! The task of a connection runs QUIC's timers and sends its datagrams. The endpoint gives it the
-//! datagrams that arrive; the tasks of its streams write to them and wake it, so that all that was
-//! written in one turn of the core is sent together. After the close, the connection answers late
-//! datagrams for a while (RFC 9000 section 10.2); it counts as open no longer.
+//! [`mux::drive`] is the task of a connection. A turn runs QUIC's timers, handles its events, and
+//! sends its datagrams. The endpoint gives the connection the datagrams that arrive; the tasks of
+//! its streams write to them and wake it. After the close, the connection answers late datagrams
+//! for a while (RFC 9000 section 10.2); it counts as open no longer.
 
 mod end;
 mod order;
 mod streams;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use cache::Look;
-use cache::stored::{Connection as Keeping, Use};
+use cache::stored::{Stored, Use};
 use core_io::held::HeldBytes;
+use core_io::mux::{self, Protocol, find};
 use core_io::spares::SharedHead;
 use http1::write::request_trailers;
-use http1::{Method, RequestHead, Scheme, Version};
+use http1::{FieldList, Scheme};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, UniStream, write};
 use outcome::Refusal;
@@ -49,16 +49,15 @@ use self::end::Going;
 use self::order::take_early;
 use super::endpoint::{Endpoint, Handshake};
 use super::limits::{PULL_BYTES_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
-use super::stream::{Read, Stream, find, read};
+use super::stream::{Read, Stream, read};
 use crate::coding::Coding;
-use crate::h2::{self, StreamClient, exchange, now_or_later, write_request};
+use crate::h2::{self, Server, StreamClient, exchange, write_request};
 use core_io::pace::Taking;
 use exchange::Worker;
-use exchange::hit::{FastPath, HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
-use exchange::quota::{Counted, admits_hit};
+use exchange::quota::Counted;
 use exchange::request::Request;
 use exchange::routing::ClientConnection;
 use exchange::upgrade;
@@ -79,6 +78,8 @@ pub(super) struct Link {
     limits: Limits,
     /// The quotas that count the connection.
     _counted: Vec<Counted>,
+    /// The connection is closed, and answers late datagrams.
+    is_late: Cell<bool>,
     state: RefCell<State>,
 }
 
@@ -177,6 +178,7 @@ impl Link {
             began: time::now(),
             limits,
             _counted: counted,
+            is_late: Cell::new(false),
             state: RefCell::new(state),
         })
     }
@@ -184,10 +186,9 @@ impl Link {
     /// Serves the connection to its end.
     pub(super) async fn serve(self: Rc<Link>) {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        let mut timer = time::sleep_until(self.began);
         // The endpoint has looked that there is room.
         if let Some(slot) = self.worker.io.enter(waker, self.peer.ip()) {
-            poll_fn(|cx| self.poll(cx, &mut timer, |state| state.is_closed)).await;
+            mux::drive(&self).await;
             self.worker.io.leave(slot);
         } else {
             self.worker.io.counters.connections_refused.add(1);
@@ -198,7 +199,8 @@ impl Link {
             // Its memory is needed now, so it does not wait for what the client still sends.
             self.forget_at_once();
         } else {
-            poll_fn(|cx| self.poll(cx, &mut timer, |state| state.quinn.is_drained())).await;
+            self.is_late.set(true);
+            mux::drive(&self).await;
         }
         self.endpoint.forget(self.handle);
         let worker = Rc::clone(&self.worker);
@@ -208,7 +210,7 @@ impl Link {
     }
 
     /// A datagram has arrived.
-    pub(super) fn receive(&self, event: ConnectionEvent) {
+    pub(super) fn arrived(&self, event: ConnectionEvent) {
         self.write(|state| {
             state.heard = time::now();
             state.quinn.handle_event(event);
@@ -227,49 +229,9 @@ impl Link {
                 let why = Bytes::copy_from_slice(why.as_bytes());
                 state.quinn.close(now, number(code), why);
                 state.is_closed = true;
-                state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+                state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
             }
         });
-    }
-
-    /// One turn. Ready when `is_over` and nothing waits to be sent.
-    fn poll(
-        self: &Rc<Link>,
-        cx: &mut Context<'_>,
-        timer: &mut time::Sleep,
-        is_over: fn(&State) -> bool,
-    ) -> Poll<()> {
-        self.state.borrow_mut().waker = Some(cx.waker().clone());
-        self.run_timers();
-        self.exchange_events();
-        let mut writable = Vec::new();
-        while let Some(event) = self.next_event() {
-            match event {
-                QuicEvent::Stream(StreamEvent::Writable { id }) => writable.push(id),
-                event => self.event(event),
-            }
-        }
-        self.writable(&mut writable);
-        self.look_at_held();
-        self.wake_sender();
-        self.look_evicted(cx);
-        self.drain();
-        let is_sent = self.send(cx);
-        {
-            let state = self.state.borrow();
-            if is_over(&state) && (is_sent || state.quinn.is_drained()) {
-                return Poll::Ready(());
-            }
-        }
-        if let Some(deadline) = self.deadline() {
-            if timer.deadline() != deadline {
-                timer.reset(deadline);
-            }
-            if std::pin::Pin::new(&mut *timer).poll(cx).is_ready() {
-                cx.waker().wake_by_ref();
-            }
-        }
-        Poll::Pending
     }
 
     /// QUIC's timers.
@@ -317,7 +279,7 @@ impl Link {
     }
 
     /// Sends datagrams. False if more wait.
-    fn send(&self, cx: &Context<'_>) -> bool {
+    fn send_datagrams(&self, cx: &Context<'_>) -> bool {
         let now = self.endpoint.clock.now();
         let segments = self.endpoint.socket.segments_max().min(SEGMENTS_MAX);
         let state = &mut *self.state.borrow_mut();
@@ -344,14 +306,6 @@ impl Link {
         }
         cx.waker().wake_by_ref();
         false
-    }
-
-    /// When the next turn is due.
-    fn deadline(&self) -> Option<Instant> {
-        let mut state = self.state.borrow_mut();
-        let theirs = state.quinn.poll_timeout().map(|due| self.endpoint.clock.at(due));
-        let heads = state.heads_due(self.worker.io.limits().limits.head_timeout);
-        theirs.into_iter().chain(self.own_deadline(&mut state)).chain(heads).min()
     }
 
     fn event(self: &Rc<Link>, event: QuicEvent) {
@@ -385,7 +339,7 @@ impl Link {
                 // A stream that is gone is noticed by its task.
                 let _ = stream.flush(quinn, id, held);
                 if !stream.is_blocked {
-                    wake(&mut stream.room_waker);
+                    wake(&mut stream.shared.room_waker);
                 }
             }
         }
@@ -420,7 +374,7 @@ impl Link {
         }
         let mut state = self.state.borrow_mut();
         state.is_closed = true;
-        state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+        state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
     }
 
     /// The client has broken a rule.
@@ -480,9 +434,12 @@ impl Link {
         match self.read_head(id, &mut text) {
             Ok(None) => {}
             Ok(Some(Head { is_served: false, .. })) => {
-                self.refuse(id, Refusal::Scheme, text.len() as u64);
+                h2::refuse(self, id, Refusal::Scheme, text.len() as u64);
             }
-            Ok(Some(Head { end_stream, .. })) => self.request(id, &text, end_stream),
+            Ok(Some(Head { end_stream, .. })) => {
+                let may_be_at_once = end_stream && !self.is_early();
+                h2::serve_request(self, id, &text, end_stream, may_be_at_once);
+            }
             Err(error) => self.broken(id, error),
         }
     }
@@ -494,7 +451,7 @@ impl Link {
             let State { quinn, streams, early, .. } = &mut *state;
             let Some(stream) = find(streams, id) else { return Ok(None) };
             if stream.has_head {
-                wake(&mut stream.body_waker);
+                wake(&mut stream.shared.body_waker);
                 return Ok(None);
             }
             match stream.read(quinn, id) {
@@ -532,7 +489,7 @@ impl Link {
             let is_served = head.scheme.is_none_or(|scheme| Scheme::of(scheme).is_some());
             if end_stream {
                 stream.message.next_event(&[], true, &mut scratch, limits)?;
-                stream.is_complete = true;
+                stream.shared.is_complete = true;
             }
             return Ok(Some(Head { end_stream, is_served }));
         }
@@ -573,61 +530,13 @@ impl Link {
         let is_flood = self.write(|state| {
             state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
             // As in HTTP/2, a client may cancel as many responses as it has received.
-            let is_early = state.remove(id).is_some_and(|stream| !stream.is_answered);
+            let is_early = state.remove(id).is_some_and(|stream| !stream.shared.is_answered);
             is_early && !state.resets.take(http2::Limits::DEFAULT.resets, now_ms)
         });
         if is_flood {
             self.worker.io.counters.client_errors.add(1);
             self.close(ErrorCode::H3_EXCESSIVE_LOAD, "too many requests were cancelled");
         }
-    }
-
-    /// Answers a request at once, or begins an exchange.
-    fn request(self: &Rc<Link>, id: StreamId, text: &[u8], end_stream: bool) {
-        let names = self.listener.field_names;
-        let later = now_or_later((&self.worker.io, names), text, Version::Http3, |head| {
-            end_stream && !self.is_early() && self.answer_at_once(id, head)
-        });
-        match later {
-            Ok(None) => {}
-            Ok(Some(request)) => self.exchange(id, request),
-            Err(reject) => self.refuse(id, Refusal::Malformed(reject), text.len() as u64),
-        }
-    }
-
-    /// The fast path: answers a request with a small fresh hit.
-    fn answer_at_once(self: &Rc<Link>, id: StreamId, head: &RequestHead<'_>) -> bool {
-        let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (listener, peer) = (&*self.listener, self.peer.ip());
-        let (now_ms, look) = (time::wall_ms(), Look::Use);
-        let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
-        let found = fresh_hit(&path, head);
-        let Some(found) = found else { return false };
-        let stored = &found.stored;
-        let holds_much = || self.state.borrow().pending() >= self.held_max();
-        if stored.body_bytes > COALESCE_BYTES_MAX as u64 || holds_much() {
-            return false;
-        }
-        if !admits_hit(&snapshot, listener, peer, head) {
-            return false;
-        }
-        self.worker.sizing.hit(found.key, found.entry());
-        let use_ = Use {
-            cache_status: HIT,
-            now_ms: Some(now_ms),
-            connection: Keeping::Keep,
-            own_lines: b"",
-        };
-        let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
-        let mut response = Vec::with_capacity(512 + body_bytes as usize);
-        write::encoded(self.coding.http3_heads.borrow_mut().encode(stored, &use_), &mut response);
-        if body_bytes > 0 {
-            write::data(body_bytes, &mut response);
-            stored.pieces.iter().for_each(|piece| response.extend_from_slice(piece));
-        }
-        self.send_whole(id, response);
-        self.origin().answered_at_once(&self.worker.io, head, stored, &use_, body_bytes);
-        true
     }
 
     /// Sends a whole response. If the windows do not take it at once, a task waits for them.
@@ -667,38 +576,6 @@ impl Link {
         self.tls.get().map(|facts| facts as &dyn TlsFacts)
     }
 
-    fn origin(&self) -> Origin<'_> {
-        Origin { listener: &self.listener, tls: self.facts(), peer: self.peer }
-    }
-
-    /// Serves a request in a task.
-    fn exchange(self: &Rc<Link>, id: StreamId, shared: SharedHead) {
-        self.state.borrow_mut().tasks += 1;
-        let (link, is_early) = (Rc::clone(self), self.is_early());
-        let task = async move {
-            let _busy = link.worker.io.counters.connections_busy.while_here();
-            let connection =
-                ClientConnection { tls: link.facts(), is_early, ..ClientConnection::default() };
-            let request = Request::new(&link.worker, &link.listener, link.peer, Rc::clone(&shared));
-            exchange(&link, id, &shared.head(), request, connection).await;
-            link.leave(id);
-        };
-        runtime::spawn(task).detach();
-    }
-
-    /// Answers a request that is no request over HTTP/1 either.
-    #[cold]
-    fn refuse(self: &Rc<Link>, id: StreamId, refusal: Refusal, received: u64) {
-        let (head, content) = h2::refusal(refusal);
-        let mut encoded = Vec::new();
-        write::response(refusal.status(), head.fields(), &mut encoded);
-        write::data(content.len() as u64, &mut encoded);
-        encoded.extend_from_slice(content.as_bytes());
-        self.send_whole(id, encoded);
-        let response = [head.text(), content.as_bytes()].concat();
-        self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
-    }
-
     /// The task of a stream has ended.
     fn leave(&self, id: StreamId) {
         self.write(|state| {
@@ -713,6 +590,96 @@ impl Link {
         let result = f(&mut state);
         wake(&mut state.waker);
         result
+    }
+}
+
+impl Server for Link {
+    fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin { listener: &self.listener, tls: self.facts(), peer: self.peer }
+    }
+
+    fn room_at_once(&self, _id: StreamId) -> Option<usize> {
+        (self.state.borrow().pending() < self.held_max()).then_some(COALESCE_BYTES_MAX)
+    }
+
+    fn send_stored(
+        self: &Rc<Link>,
+        id: StreamId,
+        stored: &Stored,
+        use_: &Use<'_>,
+        body_bytes: u64,
+    ) {
+        let mut response = Vec::with_capacity(512 + body_bytes as usize);
+        write::encoded(self.coding.http3_heads.borrow_mut().encode(stored, use_), &mut response);
+        if body_bytes > 0 {
+            write::data(body_bytes, &mut response);
+            stored.pieces.iter().for_each(|piece| response.extend_from_slice(piece));
+        }
+        self.send_whole(id, response);
+    }
+
+    fn send_own(self: &Rc<Link>, id: StreamId, head: &FieldList, content: &[u8]) {
+        let mut encoded = Vec::new();
+        write::response(head.code(), head.fields(), &mut encoded);
+        write::data(content.len() as u64, &mut encoded);
+        encoded.extend_from_slice(content);
+        self.send_whole(id, encoded);
+    }
+
+    fn start_exchange(self: &Rc<Link>, id: StreamId, shared: SharedHead, _end_stream: bool) {
+        self.state.borrow_mut().tasks += 1;
+        let (link, is_early) = (Rc::clone(self), self.is_early());
+        let task = async move {
+            let _busy = link.worker.io.counters.connections_busy.while_here();
+            let connection =
+                ClientConnection { tls: link.facts(), is_early, ..ClientConnection::default() };
+            let request = Request::new(&link.worker, &link.listener, link.peer, Rc::clone(&shared));
+            exchange(&link, id, &shared.head(), request, connection).await;
+            link.leave(id);
+        };
+        runtime::spawn(task).detach();
+    }
+}
+
+impl Protocol for Link {
+    type End = ();
+
+    fn note_waker(&self, waker: &Waker) {
+        mux::note_waker(&mut self.state.borrow_mut().waker, waker);
+    }
+
+    /// A turn: what has arrived is handled before, so that its answers are in the same datagrams.
+    fn send(self: &Rc<Link>, cx: &mut Context<'_>) -> Result<(), ()> {
+        self.run_timers();
+        self.exchange_events();
+        let mut writable = Vec::new();
+        while let Some(event) = self.next_event() {
+            match event {
+                QuicEvent::Stream(StreamEvent::Writable { id }) => writable.push(id),
+                event => self.event(event),
+            }
+        }
+        self.writable(&mut writable);
+        self.look_at_held();
+        self.wake_sender();
+        self.look_evicted(cx);
+        self.drain();
+        let is_sent = self.send_datagrams(cx);
+        let state = self.state.borrow();
+        let is_drained = state.quinn.is_drained();
+        let is_over = if self.is_late.get() { is_drained } else { state.is_closed };
+        if is_over && (is_sent || is_drained) { Err(()) } else { Ok(()) }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let mut state = self.state.borrow_mut();
+        let theirs = state.quinn.poll_timeout().map(|due| self.endpoint.clock.at(due));
+        let heads = state.heads_due(self.worker.io.limits().limits.head_timeout);
+        theirs.into_iter().chain(self.own_deadline(&mut state)).chain(heads).min()
     }
 }
 
@@ -789,11 +756,11 @@ impl State {
     ) -> Poll<Result<bool, Option<Error>>> {
         let State { quinn, streams, .. } = self;
         let Some(stream) = find(streams, id) else { return Poll::Ready(Err(None)) };
-        while !stream.is_complete && content.len() < PULL_BYTES_MAX {
+        while !stream.shared.is_complete && content.len() < PULL_BYTES_MAX {
             match stream.read(quinn, id) {
                 Ok(true) => {}
                 Ok(false) if content.is_empty() => {
-                    stream.body_waker = Some(cx.waker().clone());
+                    stream.shared.body_waker = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
                 Ok(false) => break,
@@ -808,12 +775,14 @@ impl State {
             stream.rest = input.slice(received.consumed..);
             match received.event {
                 Some(Event::Data(bytes)) => content.extend_from_slice(bytes),
-                Some(Event::Trailers(fields)) => stream.trailers = request_trailers(fields.iter()),
-                Some(Event::End) => stream.is_complete = true,
+                Some(Event::Trailers(fields)) => {
+                    stream.shared.trailers = request_trailers(fields.iter())
+                }
+                Some(Event::End) => stream.shared.is_complete = true,
                 _ => {}
             }
         }
-        Poll::Ready(Ok(stream.is_complete))
+        Poll::Ready(Ok(stream.shared.is_complete))
     }
 
     /// Ends both directions of a stream, if they are open.
@@ -835,18 +804,17 @@ impl State {
         // A request that the client has cancelled has none.
         let Some(stream) = self.remove(id) else { return };
         self.resets.earn(http2::limits::RESETS_PER_RESPONSE);
-        if !stream.is_complete {
+        if !stream.shared.is_complete {
             let _ = self.quinn.recv_stream(id).stop(number(ErrorCode::H3_NO_ERROR));
         }
     }
 
     /// Takes a stream out of the table, and wakes its task.
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
-        let at = self.streams.iter().position(|(other, _)| *other == id)?;
+        let mut stream = mux::remove(&mut self.streams, id)?;
         self.since = time::now();
-        let (_, mut stream) = self.streams.swap_remove(at);
         take_early(&mut self.early, id);
-        stream.wake();
+        stream.shared.wake();
         let freed_before = self.held.freed();
         stream.drop_part();
         self.note_dropped(freed_before);

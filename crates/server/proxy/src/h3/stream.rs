@@ -1,7 +1,6 @@
 //! One stream with a request.
 
 use std::sync::Arc;
-use std::task::Waker;
 use std::{mem, slice};
 
 use bytes::Bytes;
@@ -9,9 +8,9 @@ use core_io::held::HeldBytes;
 use http3::{MessageStream, Priority, write};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use runtime::time::{self, Instant};
-use runtime::wake;
 
 use super::limits::PART_BYTES;
+use crate::h2::Shared;
 
 /// A request, from the first byte of its stream to the last of its response.
 pub(super) struct Stream {
@@ -23,15 +22,7 @@ pub(super) struct Stream {
     pub(super) opened: Instant,
     /// The head was parsed.
     pub(super) has_head: bool,
-    /// The request is complete.
-    pub(super) is_complete: bool,
-    /// The head of the response was sent.
-    pub(super) is_answered: bool,
-    /// The trailers of the request, as field lines.
-    pub(super) trailers: Vec<u8>,
-    pub(super) body_waker: Option<Waker>,
-    pub(super) room_waker: Option<Waker>,
-    pub(super) gone_waker: Option<Waker>,
+    pub(super) shared: Shared,
     /// Heads, headers of frames and content, after `part`.
     pub(super) unsent: Vec<u8>,
     /// What QUIC has not taken of the bytes that it was given last, and what these count as.
@@ -77,12 +68,7 @@ impl Stream {
             is_end: false,
             opened: time::now(),
             has_head: false,
-            is_complete: false,
-            is_answered: false,
-            trailers: Vec::new(),
-            body_waker: None,
-            room_waker: None,
-            gone_waker: None,
+            shared: Shared::default(),
             unsent: Vec::new(),
             part: Bytes::new(),
             part_bytes: 0,
@@ -91,12 +77,6 @@ impl Stream {
             priority: Priority::DEFAULT,
             is_blocked: false,
             ends: Ends::No,
-        }
-    }
-
-    pub(super) fn wake(&mut self) {
-        for waker in [&mut self.body_waker, &mut self.room_waker, &mut self.gone_waker] {
-            wake(waker);
         }
     }
 
@@ -123,7 +103,7 @@ impl Stream {
 
     /// Both directions have ended, ours with all that was to be sent.
     pub(super) fn has_ended(&self) -> bool {
-        self.is_complete && self.ends == Ends::Sent
+        self.shared.is_complete && self.ends == Ends::Sent
     }
 
     /// Whether there are bytes that QUIC has not taken.
@@ -216,8 +196,4 @@ pub(super) fn read(quinn: &mut Connection, id: StreamId) -> Read {
     // The connection sends what is due after each turn.
     let _ = chunks.finalize();
     read
-}
-
-pub(super) fn find(streams: &mut [(StreamId, Stream)], id: StreamId) -> Option<&mut Stream> {
-    streams.iter_mut().find(|(other, _)| *other == id).map(|(_, stream)| stream)
 }

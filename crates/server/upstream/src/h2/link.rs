@@ -7,21 +7,20 @@
 //!                   '-------------------'--the peer closes, or breaks a rule----------> Over
 //! ```
 //!
-//! The task of a connection reads and writes the socket. A request holds a [`Slot`]: it appends
-//! frames to the output and wakes the task, so that all that was written in one turn of the core is
-//! sent with one call. Content that has come waits in its stream until the exchange takes it, and
-//! is released to the upstream only then.
+//! [`mux::drive`] is the task of a connection. A request holds a [`Slot`]: it appends frames to the
+//! output and wakes the task. Content that has come waits in its stream until the exchange takes
+//! it, and is released to the upstream only then.
 //!
 //! Who owns: the task and the slots own the link; the table in `links` knows it while it is open.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use core_io::CoreIo;
+use core_io::mux::{self, Protocol, Waiting, find, others_wait};
 use http1::{trailer_fields, write};
 use http2::limits::FRAME_BYTES;
 use http2::{Connection, ErrorCode, Event, Misuse, Reason, RequestFields, Scratch, StreamId};
@@ -43,11 +42,15 @@ pub(crate) struct Link {
     scratch: Rc<RefCell<Scratch>>,
     stream: Rc<Transport>,
     began: Instant,
+    /// How long it may take to open.
+    opening_max: Duration,
     state: RefCell<State>,
 }
 
 struct State {
     http2: Connection,
+    /// The beginning of a frame that has not come whole.
+    kept: Vec<u8>,
     /// Frames that the socket has not taken.
     out: Vec<u8>,
     /// Requests that were sent and still have their slot.
@@ -143,6 +146,7 @@ impl Link {
         let now = time::now();
         let state = State {
             http2,
+            kept: Vec::new(),
             out,
             streams: Vec::new(),
             slots: 0,
@@ -159,9 +163,16 @@ impl Link {
             scratch: Rc::clone(scratch),
             stream: Rc::new(stream),
             began: now,
+            opening_max,
             state: RefCell::new(state),
         });
-        runtime::spawn(Rc::clone(&link).run(opening_max)).detach();
+        let task = Rc::clone(&link);
+        let task = async move {
+            let fault = mux::drive(&task).await;
+            task.close(fault);
+            task.stream.end_inside();
+        };
+        runtime::spawn(task).detach();
         link.slot()
     }
 
@@ -235,94 +246,8 @@ impl Link {
         state.is_idle = is_idle;
     }
 
-    /// The task of the connection.
-    async fn run(self: Rc<Link>, opening_max: Duration) {
-        let mut kept = Vec::new();
-        let opening = self.converse(&mut kept, |phase| phase == Phase::Opening);
-        let opened = time::timeout(opening_max, opening).await.unwrap_or(Err(Fault::Timeout));
-        let ended = match opened {
-            Ok(()) => self.converse(&mut kept, |_| true).await,
-            Err(fault) => Err(fault),
-        };
-        if let Err(fault) = ended {
-            self.close(fault);
-        }
-        self.stream.end_inside();
-    }
-
-    /// Sends and receives while the phase is one of these. An error: the connection is over.
-    async fn converse(&self, kept: &mut Vec<u8>, is_in: fn(Phase) -> bool) -> Result<(), Fault> {
-        while is_in(self.state.borrow().phase) {
-            poll_fn(|cx| self.poll(cx)).await?;
-            self.turn(kept)?;
-        }
-        Ok(())
-    }
-
-    /// Writes what waits, and waits for the upstream. An error: the connection is over.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let (io, stream) = (&self.io, &self.stream);
-        let mut state = self.state.borrow_mut();
-        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            state.waker = Some(cx.waker().clone());
-        }
-        while !(state.out.is_empty() && stream.is_flushed()) {
-            match stream.try_write(&state.out) {
-                Ok(sent) => {
-                    io.counters.upstream_bytes_sent.add(sent as u64);
-                    state.out.drain(..sent);
-                    state.http2.note_sent(sent);
-                    state.wake_writers();
-                    if state.out.is_empty() && stream.is_flushed() {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Poll::Ready(Err(Fault::Broken)),
-            }
-            match stream.poll_writable(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(Fault::Broken)),
-                // It has no use any more.
-                Poll::Pending if state.slots == 0 && state.phase == Phase::Closing => {
-                    return Poll::Ready(Err(Fault::Broken));
-                }
-                Poll::Pending => break,
-            }
-        }
-        if state.out.is_empty() && state.http2.is_drained() {
-            return Poll::Ready(Err(Fault::Broken));
-        }
-        // An upstream that does not read our frames is not read either.
-        if state.out.len() < UNREAD_BYTES_MAX {
-            return stream.poll_readable(cx).map(|result| result.map_err(|_| Fault::Broken));
-        }
-        Poll::Pending
-    }
-
-    /// Reads, and handles whole frames.
-    fn turn(&self, kept: &mut Vec<u8>) -> Result<(), Fault> {
-        self.io.with_input(|input| {
-            let mut filled = kept.len();
-            input[..filled].copy_from_slice(kept);
-            kept.clear();
-            match self.stream.try_read(&mut input[filled..]) {
-                Ok(0) => return Err(Fault::Broken),
-                Ok(n) => {
-                    self.io.counters.upstream_bytes_received.add(n as u64);
-                    filled += n;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Fault::of_read(&error)),
-            }
-            let consumed = self.receive(&input[..filled])?;
-            kept.extend_from_slice(&input[consumed..filled]);
-            Ok(())
-        })
-    }
-
     /// Handles the frames in this input, and returns how much of it they were.
-    fn receive(&self, input: &[u8]) -> Result<usize, Fault> {
+    fn frames(&self, input: &[u8]) -> Result<usize, Fault> {
         let mut scratch = self.scratch.borrow_mut();
         let state = &mut *self.state.borrow_mut();
         state.read_at = time::now();
@@ -441,6 +366,62 @@ impl Link {
     }
 }
 
+impl Protocol for Link {
+    type End = Fault;
+
+    fn note_waker(&self, waker: &Waker) {
+        mux::note_waker(&mut self.state.borrow_mut().waker, waker);
+    }
+
+    fn send(self: &Rc<Link>, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let state = &mut *self.state.borrow_mut();
+        let (mut has_sent, http2) = (false, &mut state.http2);
+        let is_sent = mux::write(&self.stream, &mut state.out, cx, |bytes| {
+            self.io.counters.upstream_bytes_sent.add(bytes as u64);
+            http2.note_sent(bytes);
+            has_sent = true;
+        });
+        let is_sent = is_sent.map_err(|_| Fault::Broken)?;
+        if has_sent {
+            state.wake_writers();
+        }
+        let has_no_use = state.slots == 0 && state.phase == Phase::Closing;
+        let is_drained = state.out.is_empty() && state.http2.is_drained();
+        if is_drained || (!is_sent && has_no_use) { Err(Fault::Broken) } else { Ok(()) }
+    }
+
+    /// Reads, and handles whole frames. An upstream that does not read our frames is not read
+    /// either.
+    fn receive(self: &Rc<Link>, cx: &mut Context<'_>) -> Result<bool, Fault> {
+        let is_stuck = self.state.borrow().out.len() >= UNREAD_BYTES_MAX;
+        if is_stuck {
+            return Ok(false);
+        }
+        match self.stream.poll_readable(cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(readable) => readable.map_err(|_| Fault::Broken)?,
+        }
+        self.io.with_input(|input| {
+            let received = |bytes| self.io.counters.upstream_bytes_received.add(bytes as u64);
+            let filled =
+                mux::fill(&self.stream, &mut self.state.borrow_mut().kept, input, received)
+                    .map_err(|error| Fault::of_read(&error))?;
+            let consumed = self.frames(&input[..filled])?;
+            self.state.borrow_mut().kept.extend_from_slice(&input[consumed..filled]);
+            Ok(true)
+        })
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let is_opening = self.state.borrow().phase == Phase::Opening;
+        is_opening.then(|| self.began + self.opening_max)
+    }
+
+    fn due(self: &Rc<Link>) -> Result<(), Fault> {
+        Err(Fault::Timeout)
+    }
+}
+
 impl State {
     /// Wakes the requests that wait for room.
     fn wake_writers(&mut self) {
@@ -449,6 +430,12 @@ impl State {
                 wake(&mut stream.writer);
             }
         }
+    }
+}
+
+impl Waiting for Stream {
+    fn waits_for_room(&self) -> bool {
+        self.writer.is_some()
     }
 }
 
@@ -734,9 +721,9 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.link.state.borrow_mut();
         state.slots -= 1;
-        let at = self.id.get().and_then(|id| state.streams.iter().position(|(at, _)| *at == id));
-        if let Some(at) = at {
-            let (id, stream) = state.streams.swap_remove(at);
+        if let Some(id) = self.id.get()
+            && let Some(stream) = mux::remove(&mut state.streams, id)
+        {
             let State { http2, out, .. } = &mut *state;
             self.link.io.release(stream.received.len() as u64);
             match stream.is_complete && stream.has_sent_all {
@@ -755,13 +742,4 @@ impl Drop for Slot {
         }
         wake(&mut state.waker);
     }
-}
-
-/// Whether other requests than this one wait for room.
-fn others_wait(streams: &[(StreamId, Stream)], id: StreamId) -> bool {
-    streams.iter().any(|(other, stream)| *other != id && stream.writer.is_some())
-}
-
-fn find(streams: &mut [(StreamId, Stream)], id: StreamId) -> Option<&mut Stream> {
-    streams.iter_mut().find(|(at, _)| *at == id).map(|(_, stream)| stream)
 }

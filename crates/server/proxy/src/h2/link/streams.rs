@@ -4,14 +4,15 @@ use std::task::{Context, Poll};
 
 use core_io::CoreIo;
 use core_io::limits::OUTPUT_BYTES_MAX;
+use core_io::mux::{find, others_wait};
 use http1::{Version, trailer_fields};
 use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, StreamId};
 use outcome::Fault;
 use runtime::wake;
 
-use super::super::client::{Stop, Streams};
-use super::{Link, State, Stream, find, others_wait};
+use super::super::client::{Shared, Stop, Streams};
+use super::{Link, State};
 use exchange::client::Gone;
 
 impl Streams for Link {
@@ -35,7 +36,7 @@ impl Streams for Link {
     ) -> bool {
         self.write(|State { http2, out, streams, .. }| {
             if let Some(found) = find(streams, stream) {
-                found.is_answered = status >= 200;
+                found.shared.is_answered = status >= 200;
             }
             http2.send_response(stream, status, fields, ends, out).is_ok()
         })
@@ -73,10 +74,10 @@ impl Streams for Link {
         let State { http2, streams, .. } = &mut *self.state.borrow_mut();
         let Some(found) = find(streams, stream) else { return Poll::Ready(Err(Gone)) };
         if http2.stream_window(stream) > 0 {
-            found.room_waker = None;
+            found.shared.room_waker = None;
             return Poll::Ready(Ok(()));
         }
-        found.room_waker = Some(cx.waker().clone());
+        found.shared.room_waker = Some(cx.waker().clone());
         // So that a window that opens is reported.
         http2.want_to_send(stream);
         Poll::Pending
@@ -95,10 +96,10 @@ impl Streams for Link {
         let window = http2.send_data_capacity(stream);
         if !waits && out.len() < OUTPUT_BYTES_MAX && window > 0 {
             // A waker that is left would take the turn of a stream that waits.
-            found.room_waker = None;
+            found.shared.room_waker = None;
             return Poll::Ready(Ok(()));
         }
-        found.room_waker = Some(cx.waker().clone());
+        found.shared.room_waker = Some(cx.waker().clone());
         http2.want_to_send(stream);
         if waits || http2.connection_window() == 0 {
             // Its task wakes the next stream, and watches for how long the window is closed.
@@ -112,14 +113,8 @@ impl Streams for Link {
         false
     }
 
-    fn poll_gone(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<()> {
-        match find(&mut self.state.borrow_mut().streams, stream) {
-            None => Poll::Ready(()),
-            Some(found) => {
-                found.gone_waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+    fn with<R>(&self, stream: StreamId, f: impl FnOnce(&mut Shared) -> R) -> Option<R> {
+        find(&mut self.state.borrow_mut().streams, stream).map(|found| f(&mut found.shared))
     }
 
     fn poll_content(
@@ -137,16 +132,7 @@ impl Streams for Link {
             true => *content = std::mem::take(&mut found.received),
             false => content.append(&mut found.received),
         }
-        Poll::Ready(Ok(found.is_complete))
-    }
-
-    fn take_trailers(&self, stream: StreamId) -> Vec<u8> {
-        let taken = |found: &mut Stream| std::mem::take(&mut found.trailers);
-        find(&mut self.state.borrow_mut().streams, stream).map(taken).unwrap_or_default()
-    }
-
-    fn is_answered(&self, stream: StreamId) -> bool {
-        find(&mut self.state.borrow_mut().streams, stream).is_some_and(|found| found.is_answered)
+        Poll::Ready(Ok(found.shared.is_complete))
     }
 
     fn release(&self, stream: StreamId, bytes: usize) {

@@ -11,6 +11,7 @@ use runtime::time::{self, Instant};
 use super::super::limits::BEHIND_BYTES_MIN;
 use super::super::stream::Stream;
 use super::{Link, State, StreamId, number};
+use crate::h2;
 
 /// How many linger time-outs a client may be silent while the end of its last response is not
 /// acknowledged, before a shutdown takes it for gone. Some probes and their answers may be lost.
@@ -127,14 +128,14 @@ impl Link {
                 };
                 streams.iter_mut().find(is_late).map(|(id, stream)| {
                     // What the client still sends of it is not read.
-                    (stream.has_head, stream.is_complete) = (true, true);
+                    (stream.has_head, stream.shared.is_complete) = (true, true);
                     let _ = quinn.recv_stream(*id).stop(number(ErrorCode::H3_REQUEST_CANCELLED));
                     *id
                 })
             };
             let Some(id) = late else { return };
             self.worker.io.counters.timeouts.add(1);
-            self.refuse(id, Refusal::HeadTimeout, 0);
+            h2::refuse(self, id, Refusal::HeadTimeout, 0);
         }
     }
 }

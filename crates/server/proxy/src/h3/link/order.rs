@@ -3,6 +3,7 @@
 //! Two queues are ordered. QUIC sends what it was given by the numbers of [`order`]. Streams that
 //! wait until the connection holds less for the client go on one after the other.
 
+use core_io::mux::{Waiting, find};
 use http3::{Error, Priority, Reason};
 use quinn_proto::{Connection, Dir, Side, StreamId};
 use runtime::wake;
@@ -10,7 +11,7 @@ use runtime::wake;
 use super::super::limits::{
     EARLY_PRIORITIES_MAX, SEND_WINDOW_BYTES, SEND_WINDOW_PRESSED_BYTES, STREAMS_MAX,
 };
-use super::super::stream::{Stream, find};
+use super::super::stream::Stream;
 use super::end::Going;
 use super::{Link, State};
 
@@ -30,9 +31,9 @@ impl Link {
         if state.pending() >= self.held_max() {
             return;
         }
-        let waiting = state.streams.iter_mut().filter(|(_, stream)| waits(stream));
+        let waiting = state.streams.iter_mut().filter(|(_, stream)| stream.waits_for_room());
         if let Some((_, stream)) = waiting.min_by_key(|(id, stream)| stream.key(*id)) {
-            wake(&mut stream.room_waker);
+            wake(&mut stream.shared.room_waker);
         }
     }
 }
@@ -71,6 +72,13 @@ impl State {
     }
 }
 
+impl Waiting for Stream {
+    /// Whether it waits until less is held.
+    fn waits_for_room(&self) -> bool {
+        self.shared.room_waker.is_some() && !self.is_blocked
+    }
+}
+
 impl Stream {
     pub(super) fn set_priority(
         &mut self,
@@ -96,15 +104,6 @@ fn set_priority(quinn: &mut Connection, id: StreamId, priority: Priority) {
 pub(super) fn take_early(early: &mut Vec<(StreamId, Priority)>, id: StreamId) -> Option<Priority> {
     let at = early.iter().position(|(other, _)| *other == id)?;
     Some(early.swap_remove(at).1)
-}
-
-/// Whether other streams than this one wait until less is held.
-pub(super) fn others_wait(streams: &[(StreamId, Stream)], id: StreamId) -> bool {
-    streams.iter().any(|(other, stream)| *other != id && waits(stream))
-}
-
-fn waits(stream: &Stream) -> bool {
-    stream.room_waker.is_some() && !stream.is_blocked
 }
 
 /// The number by which QUIC sends: higher ones first, equal ones in turn. Our control stream has 0.

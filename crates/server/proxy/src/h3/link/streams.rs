@@ -3,6 +3,7 @@
 use std::task::{Context, Poll};
 
 use core_io::CoreIo;
+use core_io::mux::{find, others_wait};
 use http1::{Version, trailer_fields};
 use http3::{ErrorCode, write};
 use outcome::Fault;
@@ -10,10 +11,8 @@ use quinn_proto::StreamId;
 use runtime::wake;
 
 use super::super::limits::SHARE_BYTES;
-use super::super::stream::{Stream, find};
-use super::order::others_wait;
 use super::{Link, State};
-use crate::h2::{Stop, Streams};
+use crate::h2::{Shared, Stop, Streams};
 use exchange::client::Gone;
 
 impl Streams for Link {
@@ -38,7 +37,7 @@ impl Streams for Link {
     ) -> bool {
         self.write(|State { quinn, streams, held, .. }| {
             let Some(stream) = find(streams, id) else { return false };
-            stream.is_answered = status >= 200;
+            stream.shared.is_answered = status >= 200;
             write::response(status, fields, &mut stream.unsent);
             if ends {
                 stream.end();
@@ -88,11 +87,11 @@ impl Streams for Link {
         match find(&mut self.state.borrow_mut().streams, id) {
             None => Poll::Ready(Err(Gone)),
             Some(stream) if stream.is_blocked => {
-                stream.room_waker = Some(cx.waker().clone());
+                stream.shared.room_waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             Some(stream) => {
-                stream.room_waker = None;
+                stream.shared.room_waker = None;
                 Poll::Ready(Ok(()))
             }
         }
@@ -111,10 +110,10 @@ impl Streams for Link {
         let Some(stream) = find(streams, id) else { return Poll::Ready(Err(Gone)) };
         if !stream.is_blocked && !waits && !is_full {
             // A waker that is left would take the turn of a stream that waits.
-            stream.room_waker = None;
+            stream.shared.room_waker = None;
             return Poll::Ready(Ok(()));
         }
-        stream.room_waker = Some(cx.waker().clone());
+        stream.shared.room_waker = Some(cx.waker().clone());
         if waits {
             // Its task wakes the next stream.
             wake(waker);
@@ -127,14 +126,8 @@ impl Streams for Link {
         find(&mut state.streams, id).is_some_and(|stream| stream.has_unsent())
     }
 
-    fn poll_gone(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<()> {
-        match find(&mut self.state.borrow_mut().streams, id) {
-            None => Poll::Ready(()),
-            Some(stream) => {
-                stream.gone_waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+    fn with<R>(&self, id: StreamId, f: impl FnOnce(&mut Shared) -> R) -> Option<R> {
+        find(&mut self.state.borrow_mut().streams, id).map(|stream| f(&mut stream.shared))
     }
 
     fn poll_content(
@@ -152,15 +145,6 @@ impl Streams for Link {
             Poll::Ready(Ok(is_complete)) => Poll::Ready(Ok(is_complete)),
             Poll::Pending => Poll::Pending,
         }
-    }
-
-    fn take_trailers(&self, id: StreamId) -> Vec<u8> {
-        let taken = |stream: &mut Stream| std::mem::take(&mut stream.trailers);
-        find(&mut self.state.borrow_mut().streams, id).map(taken).unwrap_or_default()
-    }
-
-    fn is_answered(&self, id: StreamId) -> bool {
-        find(&mut self.state.borrow_mut().streams, id).is_some_and(|stream| stream.is_answered)
     }
 
     fn release(&self, _id: StreamId, _bytes: usize) {
