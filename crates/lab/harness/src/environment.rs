@@ -56,12 +56,6 @@ pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-/// The load averages at the beginning and at the end of a study, in words.
-pub fn load_averages((before, after): (Option<f64>, Option<f64>)) -> String {
-    let text = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
-    format!("load average {} at the beginning and {} at the end", text(before), text(after))
-}
-
 /// Type and source of the file system that contains a directory.
 fn mount_of(directory: &Path) -> Option<(String, String)> {
     let directory = directory.canonicalize().ok()?;
