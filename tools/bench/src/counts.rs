@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     /// Counted requests of each type in the test.
-    const REQUESTS: u32 = 300;
+    const REQUESTS: u32 = 100;
     /// The most that a count may differ from the recorded one, in percent: if the same compiler
     /// built the program, and if another one did.
     const CHANGE_MAX: f64 = 5.0;

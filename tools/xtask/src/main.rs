@@ -37,7 +37,7 @@ const USAGE: &str = "usage: cargo xtask tidy | cargo xtask map | cargo xtask tes
                      | cargo xtask dist [DIR]";
 
 fn main() -> ExitCode {
-    if let Some(code) = suite::rustdoc() {
+    if let Some(code) = suite::rustc().or_else(suite::rustdoc) {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -213,6 +213,7 @@ fn run_suite(suite: &Suite, which: &[&str], bug: &str) -> Result<Ended, String> 
         .args(which.iter().filter(|argument| !argument.is_empty()))
         .current_dir(&suite.directory)
         .env("PLIMSOLL_PLANTED", bug)
+        .env("PLIMSOLL_ALL_SEEDS", "1")
         // What was found by chance is not kept for the next bug.
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
         .stdin(Stdio::null())

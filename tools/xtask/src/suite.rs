@@ -2,31 +2,38 @@
 //!
 //! `cargo clippy` would check each dependency again in a form that no build can use. Here clippy's
 //! compiler builds the workspace for the tests and lints it in the same pass, so that each
-//! dependency is compiled once. The documentation is built the same way: rustdoc uses the libraries
-//! that were built for the tests.
+//! dependency is compiled once. This program runs the compiler for cargo and decides how: see
+//! [`rustc`]. The documentation is built the same way: rustdoc uses the libraries that were built
+//! for the tests.
 //!
-//! Then three lanes run side by side, and the documentation and the simulation beside them, the
-//! latter at the lowest priority:
+//! Then these run side by side, and the documentation and the simulation beside them, the latter at
+//! the lowest priority:
 //!
-//! - the end-to-end tests, three at a time, because most of their time they wait for other programs;
+//! - the end-to-end tests, three at a time, because they mostly wait for other programs;
 //! - those of them that drive a load, whose names begin with `alone_`, one after another, and then
 //!   the studies;
-//! - all other test programs, one after another, the longest first.
+//! - all other test programs, two at a time, the longest first: some of them wait, too, or use one
+//!   thread.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, what
-//! cores share under loom, the bugs planted on purpose, and each half of the product without the
-//! other.
+//! expensive scenarios of the simulated server with all their seeds, histories of the cache with
+//! fresh seeds, a longer simulation, `unsafe` code under Miri, what cores share under loom, the
+//! bugs planted on purpose, lints of examples and benchmarks, and each half of the product without
+//! the other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::thread;
+use std::sync::Mutex;
 use std::time::Instant;
+use std::{iter, slice, thread};
 
 /// Makes every warning an error, in the form that `cargo clippy` passes to its compiler.
 const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
 const LINTER: &str = "clippy-driver";
+/// Programs of tests, by the names of their crates, that compute so much themselves that optimising
+/// them saves more than it costs.
+const OPTIMISED: [&str; 3] = ["regress", "runqueue", "store"];
 /// The end-to-end tests of the server.
 const END_TO_END: &str = "plimsoll end_to_end";
 /// What the names of those begin with that drive a load, so that they run one after another.
@@ -35,11 +42,13 @@ const ALONE: &str = "alone_";
 const NIGHTLY: &str = "nightly_";
 /// How many of the others run at a time: most of their time they wait for other programs.
 const END_TO_END_THREADS: &str = "3";
-/// The other test program that takes long. It comes first in its lane, so that the lanes end at the
-/// same time.
+/// The other test program that takes long. It comes first, so that both lanes end at about the same
+/// time.
 const TWIN: &str = "server twin";
 /// The end-to-end tests of the studies.
 const STUDIES: &str = "studies end_to_end";
+/// The example that simulates the disk store.
+const SIMULATE: &str = "simulate";
 const SIMULATION_SECONDS: &str = "60";
 const NIGHTLY_SIMULATION_SECONDS: &str = "600";
 /// The test that runs random histories of the cache, and how many seeds [`nightly`] gives it.
@@ -122,10 +131,12 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let messages = built(root)?;
     report_time("linted and built", since);
     let mut programs = programs_in(&messages);
-    let simulation = super::example_in(&messages, "simulate")?;
+    let simulation = super::example_in(&messages, SIMULATE)?;
     let end_to_end = taken(&mut programs, END_TO_END)?;
     let studies = taken(&mut programs, STUDIES)?;
     programs.sort_by_key(|program| program.name != TWIN);
+    let queue = Mutex::new(programs.iter());
+    let lane = || queued(&queue);
     let mut totals = Totals::default();
     thread::scope(|scope| {
         let together = ["--skip", ALONE, "--skip", NIGHTLY, "--test-threads", END_TO_END_THREADS];
@@ -143,11 +154,12 @@ fn tested(root: &Path) -> io::Result<Totals> {
         });
         let simulated = scope.spawn(|| simulated(root, &simulation, SIMULATION_SECONDS));
         let documented = scope.spawn(|| documented(root));
-        for program in &programs {
-            totals.add(&program.name, program.run(&EACH_RUN));
+        let other = scope.spawn(lane);
+        let join = "the thread only waits for a process";
+        for (name, result) in lane().into_iter().chain(other.join().expect(join)) {
+            totals.add(name, result);
         }
         report_time("all other test programs", since);
-        let join = "the thread only waits for a process";
         totals.add(END_TO_END, many.join().expect(join));
         let (alone, studies) = loads.join().expect(join);
         totals.add(END_TO_END, alone);
@@ -175,13 +187,16 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
     let (twin, histories) = HISTORIES;
     let twin = programs.iter().find(|program| program.name == twin);
     let twin = twin.ok_or_else(|| io::Error::other("cargo names no twin"))?;
+    let mut command = twin.command(&EACH_RUN);
+    totals.add(&twin.name, printed(command.env("PLIMSOLL_ALL_SEEDS", "1")));
+    report_time("scenarios with all their seeds", since);
     let first = u64::from(std::process::id()) * HISTORIES_SEEDS;
     let seeds = format!("{first}..{}", first + HISTORIES_SEEDS);
     println!("histories with PLIMSOLL_SEEDS={seeds}");
     let mut command = twin.command(&[histories]);
     totals.add(&twin.name, printed(command.env("PLIMSOLL_SEEDS", &seeds)));
     report_time("histories", since);
-    let simulation = super::example_in(&messages, "simulate")?;
+    let simulation = super::example_in(&messages, SIMULATE)?;
     let simulated = simulated(root, &simulation, NIGHTLY_SIMULATION_SECONDS);
     totals.add_step("simulation of the disk store", simulated);
     report_time("simulation", since);
@@ -191,6 +206,10 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
     report_time("Miri", since);
     totals.add("models of what cores share", printed(&mut under_loom(root)));
     report_time("loom", since);
+    let mut lint = super::cargo();
+    lint.current_dir(root).args(["clippy", "--workspace", "--all-targets", "--locked"]);
+    totals.add_step("lints of examples and benchmarks", lint.args(["--", "-Dwarnings"]).output());
+    report_time("lints", since);
     if super::planted::run(root, &[]) != ExitCode::SUCCESS {
         totals.broken.push("bugs planted on purpose".into());
     }
@@ -227,6 +246,12 @@ fn programs_in(messages: &str) -> Vec<Program> {
     messages.lines().filter_map(Program::of).collect()
 }
 
+/// Runs the programs that are left until there are none.
+fn queued<'p>(left: &Mutex<slice::Iter<'p, Program>>) -> Vec<(&'p str, io::Result<Output>)> {
+    let next = || left.lock().expect("nothing panics with it").next();
+    iter::from_fn(next).map(|program| (&*program.name, program.run(&EACH_RUN))).collect()
+}
+
 /// Takes the program of that name out of the list.
 fn taken(programs: &mut Vec<Program>, name: &str) -> io::Result<Program> {
     let at = programs.iter().position(|program| program.name == name);
@@ -256,26 +281,58 @@ fn linter_refuses_a_mistake() -> io::Result<()> {
     }
 }
 
-/// A `cargo test` of the workspace with the linter as its compiler. What is built so is separate
+/// A `cargo test` of the workspace with this program as its compiler. What is built so is separate
 /// from what other calls of cargo build, and not incremental, which takes a fifth less in a fresh
-/// clone.
-fn cargo_test(root: &Path) -> Command {
+/// clone. Nor has it line tables, which take a sixth: a panic names its line without them.
+fn cargo_test(root: &Path) -> io::Result<Command> {
     let mut cargo = super::cargo();
     cargo.current_dir(root).args(["test", "--workspace", "--locked"]);
-    cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1);
-    cargo.env("CARGO_INCREMENTAL", "0");
-    cargo
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(COMPILING, "1");
+    cargo.env(DENY.0, DENY.1).env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "false");
+    Ok(cargo)
 }
 
 /// Lints and builds the workspace. Returns cargo's messages.
 fn built(root: &Path) -> io::Result<String> {
-    let mut cargo = cargo_test(root);
+    let mut cargo = cargo_test(root)?;
+    // Of the examples, only the simulation runs here. `nightly` lints the others.
+    cargo.args(["--tests", "--example", SIMULATE]);
     cargo.args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(io::Error::other("lints or build failed: see above"));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Set when cargo runs this program in place of the compiler.
+const COMPILING: &str = "PLIMSOLL_COMPILING";
+
+/// What the compiler is to do if cargo runs this program in its place. Warnings of a library are
+/// errors, but clippy lints it together with its unit tests, so not here. All else is compiled by
+/// clippy's compiler, and most tests are not optimised, even if their crate is.
+pub(crate) fn rustc() -> Option<ExitCode> {
+    std::env::var_os(COMPILING)?;
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    // In `cargo test --doc` this program runs in place of rustdoc, too.
+    asked.first().filter(|compiler| compiler.ends_with("rustc"))?;
+    let status = compiler(&asked).status();
+    Some(ExitCode::from(u8::from(!status.is_ok_and(|status| status.success()))))
+}
+
+fn compiler(asked: &[String]) -> Command {
+    let value = |flag| asked.iter().skip_while(|argument| *argument != flag).nth(1);
+    let is_test = asked.iter().any(|argument| argument == "--test");
+    let is_library = !is_test && value("--crate-type").is_some_and(|kind| kind == "lib");
+    let mut command = Command::new(if is_library { &asked[0] } else { LINTER });
+    command.args(&asked[usize::from(is_library)..]);
+    if is_library {
+        command.arg("-Dwarnings");
+    }
+    if is_test && value("--crate-name").is_some_and(|name| !OPTIMISED.contains(&&**name)) {
+        command.arg("-Copt-level=0");
+    }
+    command
 }
 
 /// The string value of a key in a line of JSON. It must have no escapes.
@@ -350,7 +407,7 @@ fn simulated(root: &Path, program: &Path, seconds: &str) -> io::Result<Output> {
 /// `cargo doc` would check each dependency again. `cargo test --doc` uses the libraries that are
 /// built already, and runs this program instead of rustdoc: see [`rustdoc`].
 fn documented(root: &Path) -> io::Result<Output> {
-    let mut cargo = cargo_test(root);
+    let mut cargo = cargo_test(root)?;
     cargo.args(["--doc", "--quiet", "--no-fail-fast"]).stdin(Stdio::null());
     cargo.env("RUSTDOC", std::env::current_exe()?).env(DOCUMENTATION, root.join("target/doc"));
     cargo.output()
@@ -471,6 +528,27 @@ mod tests {
         totals.add("c", Err(io::Error::other("gone")));
         assert_eq!((totals.passed, totals.failed, totals.ignored), (15, 2, 1));
         assert_eq!(totals.broken, ["b", "c"]);
+    }
+
+    #[test]
+    fn a_library_is_compiled_and_everything_else_is_linted() {
+        let run_by = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|argument| (*argument).to_owned()).collect();
+            let command = compiler(&asked);
+            let arguments = command.get_args().map(|of| of.to_str().unwrap().to_owned());
+            (command.get_program().to_owned(), arguments.collect::<Vec<_>>().join(" "))
+        };
+        let library = ["rustc", "--crate-name", "x", "--crate-type", "lib"];
+        assert_eq!(run_by(&library).0, "rustc");
+        assert_eq!(run_by(&library).1, "--crate-name x --crate-type lib -Dwarnings");
+        let test = ["rustc", "--crate-name", "x", "--test"];
+        assert_eq!(run_by(&test).0, LINTER);
+        assert_eq!(run_by(&test).1, "rustc --crate-name x --test -Copt-level=0");
+        assert_eq!(
+            run_by(&["rustc", "--crate-name", "store", "--test"]).1,
+            "rustc --crate-name store --test"
+        );
+        assert_eq!(run_by(&["rustc", "--crate-type", "bin"]).0, LINTER);
     }
 
     #[test]

@@ -1,5 +1,4 @@
 //! The size of a trial with everything that can be recorded, and that all of it is read and shown.
-//! `cargo run --release -p report --example hour` measures the time for a whole hour.
 
 // A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]

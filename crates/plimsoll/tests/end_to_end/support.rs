@@ -52,8 +52,8 @@ impl Home {
     }
 
     /// For a measurement, or a server that is replaced under load: no other test of the process
-    /// runs at the same time. Its name begins with `alone_`: by that, `make test` knows these tests,
-    /// and runs them one after another, beside other programs.
+    /// runs at the same time. Its name begins with `alone_`: by that, `make test` knows these
+    /// tests, and runs them one after another, beside other programs.
     pub(crate) fn alone() -> Home {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or_default();

@@ -48,7 +48,7 @@ fn alone_a_server_that_costs_more_is_found_and_ended_with_its_period() {
     assert_eq!(order, ["A", "B", "A", "B", "A", "B"]);
     for round in rounds {
         for side in ["a", "b"] {
-            assert!(round[side]["requests"].as_f64().unwrap() > 100.0, "{round:#}");
+            assert!(round[side]["requests"].as_f64().unwrap() > 10.0, "{round:#}");
             assert!(round[side]["cpu_s"].as_f64().unwrap() > 0.0, "{round:#}");
         }
     }

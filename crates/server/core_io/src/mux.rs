@@ -7,9 +7,9 @@
 //! ```
 //!
 //! What: [`drive`] is the task of a connection, whatever its [`Protocol`]. It is the one place that
-//! decides when a connection sends, receives, ends and waits. [`write()`] and [`fill`] are the bytes
-//! of a connection over TCP, and the rest of this file is the table of streams with the tasks that
-//! wait. Why: each protocol says what its frames mean, and nothing else.
+//! decides when a connection sends, receives, ends and waits. [`write()`] and [`fill`] are the
+//! bytes of a connection over TCP, and the rest of this file is the table of streams with the tasks
+//! that wait. Why: each protocol says what its frames mean, and nothing else.
 //!
 //! Who owns: the task and the tasks of the streams share the connection. A task of a stream appends
 //! what it sends and wakes the task of the connection, so that all that was written in one turn of

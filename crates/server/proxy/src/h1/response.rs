@@ -148,9 +148,9 @@ pub(crate) fn write_refusal(out: &mut impl Sink, refusal: Refusal) {
     write_own(out, &own, Connection::Close);
 }
 
-/// Writes the head of an interim response, without the fields of its connection. It has no content, and a
-/// client that believed the length that some origins send with it would take the final response for
-/// that content (RFC 9110, 8.6).
+/// Writes the head of an interim response, without the fields of its connection. It has no content,
+/// and a client that believed the length that some origins send with it would take the final
+/// response for that content (RFC 9110, 8.6).
 pub(crate) fn write_interim(out: &mut impl Sink, status: u16, head: &ResponseHead<'_>) {
     out.status(status);
     out.end_to_end(&head.fields, |field| field.id() != Name::ContentLength);

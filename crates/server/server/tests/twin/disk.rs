@@ -13,6 +13,7 @@ use crate::changes::{change, version};
 use crate::common::Response;
 use crate::leaving::finishing;
 use crate::origin::expected;
+use crate::some;
 use crate::storm::{Draw, everybody};
 use crate::world::{ADMIN, Broken, Client, PROXY, PROXY_TOO, World, on_disk, reverse, run};
 
@@ -263,7 +264,7 @@ fn a_truncated_body_is_completed_from_the_origin() {
     let weak = "/w?size=100000&cc=max-age=600";
     for (target, completes) in [(whole, true), (weak, false)] {
         let (completed, cut) = (Cell::new(0), Cell::new(0));
-        sim::check(0..12, |seed| {
+        sim::check(some(0..12), |seed| {
             let disk = Disk::new(seed);
             live(seed, &disk, little_memory(), async |_| drop(get(target, "").await));
             for _ in 0..2 {
@@ -302,7 +303,7 @@ fn a_disk_that_fails_costs_hits_and_no_request() {
         .with_no_space(0.02)
         .with_sync_error(0.05);
     let dead = Faults::default().with_read_error(1.0).with_write_error(1.0).with_sync_error(1.0);
-    for (faults, seeds) in [(all, 0..2), (dead, 2..3)] {
+    for (faults, seeds) in [(all, some(0..2)), (dead, 2..3)] {
         sim::check(seeds, |seed| {
             let disk = Disk::new(seed);
             for life in 0..3 {
@@ -360,7 +361,7 @@ fn no_process_serves_what_an_earlier_one_changed() {
         ("/d?size=300&cc=max-age=600&etag=e&bump=1&vary=x-v", "x-v: 1\r\n"),
         ("/e?size=3000&cc=max-age=2,stale-while-revalidate=9&etag=e&bump=1", "\r\n"),
     ];
-    sim::check(0..6, |seed| {
+    sim::check(some(0..6), |seed| {
         let disk = Disk::new(seed);
         let mut draw = Draw::new(seed);
         // Of the origin, and for each target the oldest version that may still be served.

@@ -8,6 +8,7 @@ use runtime::time::{now, sleep, timeout};
 use server::Config;
 
 use crate::origin::expected;
+use crate::some;
 use crate::world::{
     Broken, Client, Version, World, combined, each_version, each_way, each_way_http1, over,
     reverse, run,
@@ -209,7 +210,7 @@ fn a_stalled_client_holds_its_origin() {
         ("/big?size=6000000&cc=max-age=60", BUFFERS + READ),
         ("/big?size=6000000&cc=max-age=60&frame=chunked", BUFFERS + READ + window + object),
     ] {
-        sim::check(0..2, |seed| {
+        sim::check(some(0..2), |seed| {
             each_version(&sim::Options::new(seed), &reverse(), async |world: Rc<World>| {
                 let mut client = Client::new().await;
                 let request = format!("GET {target} HTTP/1.1\r\nHost: s\r\n\r\n");
@@ -230,7 +231,7 @@ fn a_stalled_client_holds_its_origin() {
 /// for it.
 #[test]
 fn a_reader_that_leaves_a_bounded_fetch_does_not_hold_it() {
-    sim::check(0..3, |seed| {
+    sim::check(some(0..3), |seed| {
         each_version(&sim::Options::new(seed), &reverse(), async |world: Rc<World>| {
             let target = "/big?size=4000000&cc=max-age=60&frame=chunked&delay=100";
             let request = format!("GET {target} HTTP/1.1\r\nHost: s\r\n\r\n");
@@ -254,7 +255,7 @@ fn a_reader_that_leaves_a_bounded_fetch_does_not_hold_it() {
 
 #[test]
 fn an_object_over_the_limit_is_served_and_not_stored() {
-    sim::check(0..2, |seed| {
+    sim::check(some(0..2), |seed| {
         each_version(&sim::Options::new(seed), &reverse(), async |world: Rc<World>| {
             for frame in ["length", "chunked", "close"] {
                 let target = format!("/over?size=1500000&cc=max-age=60&frame={frame}");
@@ -389,7 +390,7 @@ fn no_connection_of_a_burst_is_lost() {
 /// and leave do not fill the memory with unread data.
 #[test]
 fn bodies_in_flight_stay_within_their_bound() {
-    sim::check(0..2, |seed| {
+    sim::check(some(0..2), |seed| {
         each_version(&sim::Options::new(seed), &reverse(), async |world: Rc<World>| {
             let target =
                 |at| format!("/w{at}?size=900000&cc=max-age=600&frame=chunked&pause=20000");

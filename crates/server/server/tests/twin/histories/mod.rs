@@ -22,6 +22,7 @@ use runtime::time::sleep;
 use server::{Config, Origin as OriginUrl};
 use store::disk::Geometry;
 
+use crate::some;
 use crate::storm::Draw;
 use crate::world::{self, PROXY, PROXY_TOO, Version, World, address};
 use client::{Asker, By, Kind, What, Wish};
@@ -549,5 +550,6 @@ fn keeps_the_rules(seed: u64) {
 #[test]
 fn no_history_breaks_a_rule() {
     const FOUND_A_BUG: [u64; 10] = [1, 3, 4, 5, 7, 8, 23, 25, 27, 55];
-    sim::check(FOUND_A_BUG, keeps_the_rules);
+    let seeds = some(0..FOUND_A_BUG.len() as u64);
+    sim::check(seeds.map(|at| FOUND_A_BUG[at as usize]), keeps_the_rules);
 }
