@@ -56,8 +56,12 @@ const _: () = assert!((CANCEL_DATA as u32 as RawFd) < 0 && (WAKE_DATA as u32 as 
 pub(crate) struct IoUring {
     ring: ::io_uring::IoUring,
     table: FdTable<Registration>,
-    /// Has every `Queued` and `Stale` registration. May have others, and some twice.
+    /// With `unheard`, has every `Queued` and `Stale` registration. May have others, and some
+    /// twice.
     queue: Vec<RawFd>,
+    /// Registrations whose completion had nothing of interest, which are armed before this wait
+    /// asks the kernel: no event was delivered for them, so the caller may sleep in this wait.
+    unheard: Vec<RawFd>,
     /// The sequence number of the next arming.
     sequence: u32,
     /// The multishot poll of the wake eventfd is in the kernel.
@@ -85,6 +89,14 @@ enum State {
     Armed(u32),
     /// Delivered, but still in the kernel (multishot); the next wait replaces it.
     Stale(u32),
+}
+
+/// When a poll is armed again after a completion.
+enum Again {
+    /// It is still in the kernel.
+    Never,
+    AtNextWait,
+    Now,
 }
 
 impl State {
@@ -122,6 +134,7 @@ impl IoUring {
             ring,
             table: FdTable::new(),
             queue: Vec::new(),
+            unheard: Vec::new(),
             sequence: 0,
             wake_armed: false,
             wake,
@@ -174,9 +187,22 @@ impl IoUring {
             self.push(&watch.user_data(WAKE_DATA))?;
             self.wake_armed = true;
         }
+        self.queue.append(&mut self.unheard);
         while let Some(fd) = self.queue.pop() {
             if let Err(error) = self.arm(fd) {
                 self.queue.push(fd);
+                return if error.raw_os_error() == Some(libc::EBUSY) { Ok(()) } else { Err(error) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits POLL_ADD for completions with nothing of interest, in the wait that took them.
+    #[cold]
+    fn arm_unheard(&mut self) -> io::Result<()> {
+        while let Some(fd) = self.unheard.pop() {
+            if let Err(error) = self.arm(fd) {
+                self.unheard.push(fd);
                 return if error.raw_os_error() == Some(libc::EBUSY) { Ok(()) } else { Err(error) };
             }
         }
@@ -222,7 +248,11 @@ impl IoUring {
                     if registration.state == State::Armed(sequence) {
                         let more = cqueue::more(completion.flags());
                         let ready = ready_of(completion.result());
-                        self.queue.extend(registration.complete(fd, sequence, more, ready, events));
+                        match registration.complete(sequence, more, ready, events) {
+                            Again::AtNextWait => self.queue.push(fd),
+                            Again::Now => self.unheard.push(fd),
+                            Again::Never => {}
+                        }
                     }
                 }
             }
@@ -242,27 +272,21 @@ impl Registration {
         Registration { token, interest, state: State::Idle, multishot: false }
     }
 
-    /// Delivers a completion of the armed poll. Returns the descriptor if it must be queued again.
-    fn complete(
-        &mut self,
-        fd: RawFd,
-        sequence: u32,
-        more: bool,
-        ready: Ready,
-        events: &mut Events,
-    ) -> Option<RawFd> {
+    /// Delivers a completion of the armed poll. Returns when the poll is armed again.
+    fn complete(&mut self, sequence: u32, more: bool, ready: Ready, events: &mut Events) -> Again {
         debug_assert!(self.state == State::Armed(sequence), "only the current arming counts");
         let ready = ready.narrowed_to(self.interest);
-        if ready.is_empty() {
+        let heard = !ready.is_empty();
+        if heard {
+            events.push(self.token, ready);
+        } else {
             self.multishot = true;
             if more {
-                return None;
+                return Again::Never;
             }
-        } else {
-            events.push(self.token, ready);
         }
         self.state = if more { State::Stale(sequence) } else { State::Queued };
-        Some(fd)
+        if heard { Again::AtNextWait } else { Again::Now }
     }
 }
 
@@ -335,6 +359,9 @@ impl Backend for IoUring {
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.arm_queued()?;
         let woken = self.reap(events);
+        if !self.unheard.is_empty() {
+            self.arm_unheard()?;
+        }
         if woken || !events.is_empty() || timeout == Some(Duration::ZERO) {
             self.enter(0, None)?;
         } else {

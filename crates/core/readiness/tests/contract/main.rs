@@ -73,6 +73,7 @@ macro_rules! suite {
             many::thousands_come_and_go,
             many::no_descriptor_starves,
             model::random_histories,
+            model::a_half_close_that_found_no_room_ends_no_registration,
         }
     };
 }

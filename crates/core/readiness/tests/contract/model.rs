@@ -72,6 +72,25 @@ pub(crate) fn random_histories(world: &mut World) {
         .unwrap();
 }
 
+/// With io_uring, a half close that a writer did not ask for completed a poll. If the completion
+/// had found no room in its wait, the next wait took it without arming the poll again, and slept.
+pub(crate) fn a_half_close_that_found_no_room_ends_no_registration(world: &mut World) {
+    let (read, write) = (1, 2);
+    Model::new(world.poller().kind()).live_through(&[
+        Step::Fill(4),
+        Step::Register(4, 0),
+        Step::Register(1, write),
+        Step::PeerShuts(0),
+        Step::Register(0, read),
+        Step::WaitForOne,
+        Step::Change(4, write),
+        Step::PeerShuts(4),
+        Step::WaitForOne,
+        Step::PeerCloses(4),
+        Step::Wait,
+    ]);
+}
+
 struct Model {
     world: World,
     sockets: Vec<Socket>,
