@@ -18,7 +18,7 @@
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
 //! expensive scenarios of the simulated server with all their seeds, histories of the cache with
 //! fresh seeds, a longer simulation, `unsafe` code under Miri, what cores share under loom, the
-//! bugs planted on purpose, lints of examples and benchmarks, and each half of the product without
+//! bugs planted on purpose, lints of benchmarks, and each half of the product without
 //! the other.
 
 use std::io::{self, Write};
@@ -207,8 +207,8 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
     totals.add("models of what cores share", printed(&mut under_loom(root)));
     report_time("loom", since);
     let mut lint = super::cargo();
-    lint.current_dir(root).args(["clippy", "--workspace", "--all-targets", "--locked"]);
-    totals.add_step("lints of examples and benchmarks", lint.args(["--", "-Dwarnings"]).output());
+    lint.current_dir(root).args(["clippy", "--workspace", "--benches", "--locked"]);
+    totals.add_step("lints of benchmarks", lint.args(["--", "-Dwarnings"]).output());
     report_time("lints", since);
     if super::planted::run(root, &[]) != ExitCode::SUCCESS {
         totals.broken.push("bugs planted on purpose".into());
@@ -295,8 +295,6 @@ fn cargo_test(root: &Path) -> io::Result<Command> {
 /// Lints and builds the workspace. Returns cargo's messages.
 fn built(root: &Path) -> io::Result<String> {
     let mut cargo = cargo_test(root)?;
-    // Of the examples, only the simulation runs here. `nightly` lints the others.
-    cargo.args(["--tests", "--example", SIMULATE]);
     cargo.args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {

@@ -31,7 +31,7 @@ fn null_server(port: u16) -> String {
 }
 
 #[test]
-fn alone_a_server_that_costs_more_is_found_and_ended_with_its_period() {
+fn nightly_alone_a_server_that_costs_more_is_found_and_ended_with_its_period() {
     let _home = Home::alone();
     let port = free_port();
     // A thousand times the bytes cost several times as much, however busy the machine is.

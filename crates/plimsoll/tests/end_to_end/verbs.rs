@@ -388,7 +388,7 @@ fn the_studies_are_a_separate_program() {
         command.arg("study").args(args);
         run(command, SOON)
     };
-    study(&["swapin", "--json"]).refused(&["plimsoll-study is not installed", "make studies"]);
+    study(&["swapin", "--json"]).refused(&["plimsoll-study is not installed", "make build"]);
     let script = home.write("plimsoll-study", "#!/bin/sh\necho \"$@\"\nexit 7\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     let output = study(&["swapin", "--json", "--help"]);
