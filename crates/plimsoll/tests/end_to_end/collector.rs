@@ -1,6 +1,6 @@
 //! An OpenTelemetry collector gets our metrics and profiles.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use prost::Message;
 
 use crate::PLIMSOLL;
 use crate::lab::made;
-use crate::support::{Accepting, Home, OurServer, Running, SOON, get, run, wait_for};
+use crate::support::{Accepting, Home, OurServer, Running, SOON, get, read_some, run, wait_for};
 
 /// The heads and bodies of requests.
 type Requests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
@@ -40,7 +40,7 @@ fn request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
         let mut more = [0; 16 * 1024];
-        let read = stream.read(&mut more).ok().filter(|read| *read > 0)?;
+        let read = read_some(&mut *stream, &mut more).ok().filter(|read| *read > 0)?;
         bytes.extend(&more[..read]);
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
         let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();

@@ -16,7 +16,7 @@ use self::peer::{Seen, Side, field};
 use crate::http2::recorder::{Recorder, content};
 use crate::support::{
     Accepting, CommandOutput, Home, OurServer, Running, SOON, free_port, get, nginx, output_file,
-    program, run, wait_for,
+    program, read_some, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -493,7 +493,7 @@ fn an_answer_before_the_end_of_the_content_ends_the_request() {
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     while !memory_has(&answer, b"enough\r\n0\r\n\r\n") {
-        let read = client.read(&mut piece).unwrap();
+        let read = read_some(&mut client, &mut piece).unwrap();
         assert_ne!(read, 0, "{}", String::from_utf8_lossy(&answer));
         answer.extend_from_slice(&piece[..read]);
     }
@@ -533,7 +533,7 @@ fn an_error_passes_before_content_that_the_upstream_does_not_take() {
     let (mut answer, mut part) = (Vec::new(), [0; 1000]);
     for end in [&b"\r\n\r\ntoo "[..], b"\r\n\r\ntoo much\n"] {
         while !answer.ends_with(end) {
-            match client.read(&mut part) {
+            match read_some(&mut client, &mut part) {
                 Ok(read @ 1..) => answer.extend_from_slice(&part[..read]),
                 other => panic!("{other:?} after {}", String::from_utf8_lossy(&answer)),
             }
@@ -579,7 +579,7 @@ fn http1_origin() -> (Accepting, Arc<Mutex<Vec<String>>>) {
         let mut request = Vec::new();
         let mut piece = [0; 4096];
         while !(request.ends_with(b"\r\n\r\n") && memory_has(&request, b"\r\n0\r\n")) {
-            match stream.read(&mut piece) {
+            match read_some(&mut stream, &mut piece) {
                 Ok(read) if read > 0 => request.extend_from_slice(&piece[..read]),
                 _ => return,
             }

@@ -3,7 +3,7 @@
 mod reloads;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::http2::recorder::{Recorder, content};
 use crate::http2::tunnels::{SWITCHES, echo, websocket};
 use crate::support::{
     Accepting, CommandOutput, Home, OurServer, Running, SOON, Successor, chromium, get,
-    output_file, plimsoll, program, run, wait_for,
+    output_file, plimsoll, program, read_some, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -174,7 +174,7 @@ fn trailers_pass_in_both_directions() {
     let origin = Accepting::start(|mut stream| {
         let (mut request, mut part) = (Vec::new(), [0; 4096]);
         while !request.ends_with(b"x-end: 1\r\n\r\n") {
-            match stream.read(&mut part) {
+            match read_some(&mut stream, &mut part) {
                 Ok(read @ 1..) => request.extend_from_slice(&part[..read]),
                 _ => return,
             }
@@ -206,7 +206,7 @@ fn a_stream_of_both_sides_may_be_silent() {
             (b"two", "3\r\nTWO\r\n0\r\n\r\n"),
         ] {
             while !request.windows(3).any(|bytes| bytes == said) {
-                match stream.read(&mut part) {
+                match read_some(&mut stream, &mut part) {
                     Ok(read @ 1..) => request.extend_from_slice(&part[..read]),
                     _ => return,
                 }
@@ -693,7 +693,7 @@ fn a_restart_completes_the_requests_and_handshakes_of_http3() {
     let is_released = std::sync::Mutex::new(is_released);
     let origin = Accepting::start(move |mut stream| {
         let mut request = [0; 4096];
-        let read = stream.read(&mut request).unwrap_or(0);
+        let read = read_some(&mut stream, &mut request).unwrap_or(0);
         let body = if request[..read].starts_with(b"GET /slow ") { "slow" } else { "fast" };
         if body == "slow" {
             let _ = is_released.lock().unwrap().recv_timeout(SOON);

@@ -1,7 +1,7 @@
 //! Helpers of the tests: a directory, commands that run to their end, servers that are ended.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -458,6 +458,17 @@ impl Drop for Accepting {
         let _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+/// What a connection has for us now. A read with a time limit that a signal interrupts is not
+/// repeated by the kernel (signal(7)), so this repeats it.
+pub(crate) fn read_some(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(into) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
         }
     }
 }

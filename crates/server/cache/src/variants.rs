@@ -12,9 +12,9 @@
 //! If the key of a request has other parts besides its URI ([`crate::key`]), they are in the keys
 //! too, and each response is stored like one that varies, if only by the set without names.
 //!
-//! What never happens: a request needs more than [`VARY_SETS_MAX`] look-ups; a request to the
-//! origin has more than [`VARIANTS_OFFERED_MAX`] tags, or more than [`OFFERED_BYTES_MAX`] bytes of
-//! them.
+//! What never happens: a request needs more than [`crate::limits::VARY_SETS_MAX`] look-ups; a
+//! request to the origin has more than [`VARIANTS_OFFERED_MAX`] tags, or more than
+//! [`OFFERED_BYTES_MAX`] bytes of them.
 
 use std::sync::Arc;
 

@@ -174,7 +174,9 @@ impl Inner {
     ) -> Option<(u32, SocketAddr, Vec<u8>)> {
         let to = peer.address()?;
         let now = time::now();
-        let id = self.draw();
+        let mut outstanding = self.outstanding.borrow_mut();
+        // At most `QUERIES_MAX` of 2^32 numbers are taken.
+        let id = std::iter::repeat_with(|| self.draw()).find(|id| !outstanding.contains_key(id))?;
         let mut bytes = Vec::with_capacity(url.len() + fields.len() + 64);
         let written = match peer.queries? {
             Queries::Icp(_) => Message::query(id, url).write(&mut bytes),
@@ -185,7 +187,6 @@ impl Inner {
             }
         };
         written.ok()?;
-        let mut outstanding = self.outstanding.borrow_mut();
         if outstanding.len() >= QUERIES_MAX && self.probes.get() > 0 {
             let is_kept =
                 |query: &Query| query.waits.is_some() || now.since(query.sent) < query.limit;
@@ -193,7 +194,7 @@ impl Inner {
             let probes = outstanding.values().filter(|query| query.waits.is_none());
             self.probes.set(probes.count());
         }
-        if outstanding.len() >= QUERIES_MAX || outstanding.contains_key(&id) {
+        if outstanding.len() >= QUERIES_MAX {
             return None;
         }
         self.probes.set(self.probes.get() + usize::from(waits.is_none()));

@@ -2,13 +2,13 @@
 //! not taken. It is the crate `http2` in the role of the client.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use http2::{Connection, ErrorCode, Event, Limits, RequestFields, Scratch, StreamId};
 
-use crate::support::SOON;
+use crate::support::{SOON, read_some};
 
 /// What has come on a stream.
 #[derive(Debug, Default)]
@@ -184,7 +184,7 @@ impl Client {
     pub(crate) fn read(&mut self) {
         let mut part = vec![0; 64 * 1024];
         self.stream.set_read_timeout(Some(SOON)).unwrap();
-        match self.stream.read(&mut part) {
+        match read_some(&mut self.stream, &mut part) {
             Ok(0) => return self.is_closed = true,
             Ok(read) => self.input.extend_from_slice(&part[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => panic!("nothing comes"),

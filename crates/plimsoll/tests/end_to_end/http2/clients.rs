@@ -1,7 +1,7 @@
 //! HTTP/2 with the clients of other ecosystems, over TLS, as their users write them: Node.js,
 //! Python's httpx, Go's net/http, and a browser.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::http2::recorder::Recorder;
 use crate::http2::two_listeners;
 use crate::support::{
-    Accepting, CommandOutput, Home, OurServer, Running, SOON, chromium, output_file, program, run,
-    wait_for,
+    Accepting, CommandOutput, Home, OurServer, Running, SOON, chromium, output_file, program,
+    read_some, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -146,7 +146,7 @@ fn httpx_gets_hits_and_sends_content() {
 fn read_until(stream: &mut TcpStream, end: &str) {
     let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
     while !bytes.ends_with(end.as_bytes()) {
-        let length = stream.read(&mut part).unwrap();
+        let length = read_some(stream, &mut part).unwrap();
         bytes.extend_from_slice(&part[..length]);
         assert!(length > 0, "{}, without {end:?}", bytes.escape_ascii());
     }

@@ -2,7 +2,7 @@
 //! then.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use http2::{ErrorCode, Limits};
 use crate::http2::attacks::{self, GOAWAY, HEADERS, RST_STREAM, SETTINGS, base, block, frame};
 use crate::http2::client::{Client, get as path};
 use crate::http2::recorder::Recorder;
-use crate::support::{Home, OurServer, SOON, Successor, get, wait_for};
+use crate::support::{Home, OurServer, SOON, Successor, get, read_some, wait_for};
 
 /// A proxy with one worker, an admin address and a log of JSON, and these limits.
 pub(super) fn proxy(home: &Home, origin: &Recorder, limits: &str) -> OurServer {
@@ -274,7 +274,7 @@ fn flood(to: SocketAddr, times: u32, frames: impl Fn(u32) -> Vec<u8>) -> bool {
     let reader = thread::spawn(move || {
         let (mut part, mut bytes) = ([0; 64 * 1024], Vec::new());
         loop {
-            match from.read(&mut part) {
+            match read_some(&mut from, &mut part) {
                 Ok(0) => return (bytes, true),
                 Ok(read) => bytes.extend_from_slice(&part[..read]),
                 Err(error) => return (bytes, error.kind() != std::io::ErrorKind::WouldBlock),

@@ -1,14 +1,16 @@
 //! Peers that measure the round trip by PINGs, at both sides of the server, over networks with
 //! different delays: the more round trips, the more PINGs.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Accepting, Home, OurServer, Running, SOON, output_file, program, wait_for};
+use crate::support::{
+    Accepting, Home, OurServer, Running, SOON, output_file, program, read_some, wait_for,
+};
 
 /// The delay in each direction of each relay, in milliseconds, and the messages that go there and
 /// back, one after the other. The first two make more PINGs than a client without traffic may send.
@@ -28,7 +30,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
         let _ = to.shutdown(Shutdown::Write);
     });
     let mut buffer = vec![0; 64 * 1024];
-    while let Ok(read @ 1..) = from.read(&mut buffer) {
+    while let Ok(read @ 1..) = read_some(&mut from, &mut buffer) {
         if sender.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
             break;
         }

@@ -11,11 +11,11 @@
 //!
 //! A connection whose bytes are not a request is closed.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
 
-use crate::support::{Accepting, SOON, wait_for};
+use crate::support::{Accepting, SOON, read_some, wait_for};
 
 /// The body of `/cached/SIZE`: letters, so that a command can print it.
 pub(crate) fn content(size: usize) -> Vec<u8> {
@@ -237,7 +237,7 @@ impl Input<'_> {
 
     fn more(&mut self) -> io::Result<()> {
         let mut part = [0; 16 * 1024];
-        let read = self.stream.read(&mut part)?;
+        let read = read_some(&mut self.stream, &mut part)?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -1,7 +1,7 @@
 //! Tunnels over one stream of HTTP/2: CONNECT (RFC 9113 section 8.5) and WebSocket by extended
 //! CONNECT (RFC 8441).
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
@@ -10,13 +10,13 @@ use http2::{ErrorCode, RequestFields};
 
 use crate::http2::client::{Client, get};
 use crate::http2::recorder::content;
-use crate::support::{Accepting, Home, OurServer, SOON, program, run, wait_for};
+use crate::support::{Accepting, Home, OurServer, SOON, program, read_some, run, wait_for};
 
 /// A server that sends back what it receives, and ends when its client does.
 pub(crate) fn echo() -> Accepting {
     Accepting::start(|mut stream| {
         let mut part = [0; 16 * 1024];
-        while let Ok(read @ 1..) = stream.read(&mut part) {
+        while let Ok(read @ 1..) = read_some(&mut stream, &mut part) {
             if stream.write_all(&part[..read]).is_err() {
                 return;
             }
@@ -98,7 +98,7 @@ fn logged_bytes(line: &str) -> u64 {
 fn received(stream: &mut TcpStream) -> (usize, bool) {
     let (mut part, mut bytes) = ([0; 16 * 1024], 0);
     loop {
-        match stream.read(&mut part) {
+        match read_some(stream, &mut part) {
             Ok(0) => return (bytes, true),
             Ok(read) => bytes += read,
             Err(_) => return (bytes, false),
@@ -163,7 +163,7 @@ fn an_upstream_that_resets_its_connection_resets_the_stream() {
     let home = Home::new();
     let origin = Accepting::start(|mut stream| {
         // Unread bytes make the close a reset.
-        let _ = stream.read(&mut [0]);
+        let _ = read_some(&mut stream, &mut [0]);
     });
     let authority = origin.address.to_string();
     let proxy = forward(&home, origin.address.port(), "");
@@ -265,7 +265,7 @@ pub(crate) fn websocket(answer: &'static str) -> (Accepting, Receiver<String>) {
     let accepting = Accepting::start(move |mut stream| {
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") {
-            match stream.read(&mut byte) {
+            match read_some(&mut stream, &mut byte) {
                 Ok(1) => head.push(byte[0]),
                 _ => return,
             }
@@ -276,7 +276,7 @@ pub(crate) fn websocket(answer: &'static str) -> (Accepting, Receiver<String>) {
         let _ = report.send(head);
         let _ = stream.write_all(answer.replace("ACCEPT", &accept).as_bytes());
         let mut part = [0; 16 * 1024];
-        while let Ok(read @ 1..) = stream.read(&mut part) {
+        while let Ok(read @ 1..) = read_some(&mut stream, &mut part) {
             if stream.write_all(&part[..read]).is_err() {
                 return;
             }

@@ -2,13 +2,13 @@
 //! decides each step.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use http2::hpack::encode_without_table;
 use http2::{Connection, ErrorCode, Event, Limits, RequestFields, Scratch, StreamId};
 
-use crate::support::SOON;
+use crate::support::{SOON, read_some};
 
 pub(crate) type Fields = Vec<(String, String)>;
 
@@ -80,7 +80,7 @@ impl Side {
 
     fn read(&mut self) -> Option<()> {
         let mut piece = [0; 16 * 1024];
-        let read = self.stream.read(&mut piece).unwrap_or(0);
+        let read = read_some(&mut self.stream, &mut piece).unwrap_or(0);
         self.input.extend_from_slice(&piece[..read]);
         let mut at = 0;
         loop {

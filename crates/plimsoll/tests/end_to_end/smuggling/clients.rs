@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::support::SOON;
+use crate::support::{SOON, read_some};
 
 /// The pause between two parts: long enough that the other side has read the first.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
@@ -202,7 +202,7 @@ impl Reading {
     fn more(&mut self) -> Result<bool, String> {
         let mut part = [0; 4096];
         while self.end.is_none() {
-            match self.stream.read(&mut part) {
+            match read_some(&mut self.stream, &mut part) {
                 Ok(0) => self.end = Some("a close".to_owned()),
                 Ok(read) => {
                     self.bytes.extend_from_slice(&part[..read]);

@@ -1,7 +1,7 @@
 //! Origins of the smuggling tests: real servers with logs, and one that sends arbitrary bytes.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::smuggling::Received;
 use crate::smuggling::clients::{PAUSE, ask};
 use crate::support::{
-    Accepting, Home, Running, SOON, am_root, free_port, output_file, program, wait_for,
+    Accepting, Home, Running, SOON, am_root, free_port, output_file, program, read_some, wait_for,
 };
 
 /// A real server that answers every request with its path, and logs it.
@@ -203,7 +203,7 @@ impl Shared {
                     return;
                 }
             }
-            match stream.read(&mut part) {
+            match read_some(&mut stream, &mut part) {
                 Ok(read) if read > 0 => bytes.extend_from_slice(&part[..read]),
                 _ => return,
             }

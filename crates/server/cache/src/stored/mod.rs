@@ -146,7 +146,7 @@ impl Stored {
         self.front.status
     }
 
-    /// [`StoredMeta::is_fresh`] of its head.
+    /// [`caching::StoredMeta::is_fresh`] of its head.
     #[inline]
     pub fn is_fresh(&self, now_ms: u64) -> bool {
         now_ms < self.front.fresh_until_ms
