@@ -52,11 +52,11 @@ fn connect(port: u16) -> TcpStream {
 /// Sends a request, and reads the response up to its last byte.
 fn ask(stream: &mut TcpStream) {
     stream.write_all(REQUEST).unwrap();
-    let (mut had, mut buffer) = (Vec::new(), [0; 4096]);
+    let (mut had, mut byte) = (Vec::new(), [0]);
     while !had.ends_with(b"body") {
-        let bytes = stream.read(&mut buffer).unwrap();
-        assert!(bytes > 0, "the server closed early: {}", String::from_utf8_lossy(&had));
-        had.extend_from_slice(&buffer[..bytes]);
+        let read = stream.read_exact(&mut byte);
+        assert!(read.is_ok(), "{read:?} after: {}", String::from_utf8_lossy(&had));
+        had.extend_from_slice(&byte);
     }
 }
 

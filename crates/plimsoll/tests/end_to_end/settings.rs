@@ -2,7 +2,7 @@
 //! interruption for clients.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -177,6 +177,19 @@ fn has_dropped_privileges(pid: &str) {
     }
 }
 
+/// What the server tells its supervisor next. The kernel does not repeat a call with a time limit
+/// after a signal.
+fn notification(supervisor: &UnixDatagram) -> String {
+    let mut bytes = [0; 512];
+    let count = loop {
+        match supervisor.recv(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            count => break count.unwrap(),
+        }
+    };
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
 /// Starts the server as systemd does with socket activation: descriptors from 3 on, and their
 /// number.
 const ACTIVATE: &str = "import os, socket, sys
@@ -200,11 +213,7 @@ fn a_supervisor_passes_sockets_and_is_notified_of_the_state() {
     fs::write(&file, text.replace("[[listen]]\naddress = '127.0.0.1:0'", &named)).unwrap();
     let supervisor = UnixDatagram::bind(home.path().join("notify")).unwrap();
     supervisor.set_read_timeout(Some(SOON)).unwrap();
-    let notification = || {
-        let mut bytes = [0; 512];
-        let count = supervisor.recv(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes[..count]).into_owned()
-    };
+    let notification = || notification(&supervisor);
     let mut command = Command::new(program("python3", "python3"));
     command.args(["-c", ACTIVATE, &port, PLIMSOLL, "serve", "--json", "-c", &file]);
     command.env("NOTIFY_SOCKET", home.path().join("notify"));
@@ -233,11 +242,7 @@ fn a_signal_replaces_the_program_or_says_why_not() {
     let file = configured(&home, &origin, "");
     let supervisor = UnixDatagram::bind(home.path().join("notify")).unwrap();
     supervisor.set_read_timeout(Some(SOON)).unwrap();
-    let notification = || {
-        let mut bytes = [0; 512];
-        let count = supervisor.recv(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes[..count]).into_owned()
-    };
+    let notification = || notification(&supervisor);
     let mut command = Command::new(PLIMSOLL);
     command.args(["serve", "--json", "-c", &file]);
     command.env("NOTIFY_SOCKET", home.path().join("notify"));

@@ -46,7 +46,7 @@ fn origin() -> SocketAddr {
 fn ask(stream: &mut TcpStream, target: &str) -> (u16, String) {
     let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
-    let (mut got, mut piece) = (Vec::new(), [0; 4096]);
+    let (mut got, mut piece) = (Vec::new(), [0]);
     loop {
         let text = String::from_utf8_lossy(&got).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
@@ -55,9 +55,8 @@ fn ask(stream: &mut TcpStream, target: &str) -> (u16, String) {
                 return (head[9..12].parse().unwrap(), head.to_owned());
             }
         }
-        let read = stream.read(&mut piece).unwrap();
-        assert!(read > 0, "the connection ended");
-        got.extend_from_slice(&piece[..read]);
+        stream.read_exact(&mut piece).unwrap();
+        got.extend_from_slice(&piece);
     }
 }
 
