@@ -12,7 +12,8 @@ use harness::wrk;
 use load::{Outcome, Plan, Schedule, sys};
 use serde::Serialize;
 
-use crate::measure::{Context, HOT};
+use crate::measure::Context;
+use crate::scenarios::HOT;
 use crate::servers::{Kind, Running, Server};
 use crate::table::{self, Column, Rounds};
 

@@ -16,6 +16,7 @@ mod large;
 mod layout;
 mod measure;
 mod process;
+mod scenarios;
 mod servers;
 mod soak;
 mod table;
@@ -39,8 +40,9 @@ use harness::origin::OriginThread;
 use load::{NullRelay, NullServer};
 use serde::Serialize;
 
-use measure::{Cell, Context, Pace, SCENARIOS, Scenario};
-use servers::{Ground, Running, SERVERS, Server, Tier};
+use measure::{Cell, Context, Pace};
+use scenarios::{HOT, SCENARIOS, Scenario, Tier};
+use servers::{Ground, Running, SERVERS, Server};
 use table::{Results, Summary};
 
 /// The CPU of the measured server.
@@ -258,7 +260,7 @@ fn run(
     context: &Context<'_>,
 ) -> Result<Report, String> {
     let rows_of_each = scenarios.iter().map(|scenario| {
-        let rows = servers.iter().filter(|server| scenario.is_for(server)).count() as u32;
+        let rows = servers.iter().filter(|server| server.is_for(scenario)).count() as u32;
         rows * (context.pace.measured + measure::WARM * scenario.passes())
     });
     let length = rows_of_each.sum::<Duration>() * flags.rounds;
@@ -268,7 +270,7 @@ fn run(
     }
     let mut fleet = Fleet::new();
     for scenario in scenarios {
-        for server in servers.iter().filter(|server| scenario.is_for(server)) {
+        for server in servers.iter().filter(|server| server.is_for(scenario)) {
             let size = size_of(server, scenario);
             let start = || started(server, scenario, context);
             fleet.entry((server.name, size)).or_insert_with(start);
@@ -277,7 +279,7 @@ fn run(
     let mut results = Results::default();
     for round in 1..=flags.rounds {
         for scenario in scenarios {
-            let servers: Vec<_> = servers.iter().filter(|server| scenario.is_for(server)).collect();
+            let servers: Vec<_> = servers.iter().filter(|server| server.is_for(scenario)).collect();
             let mut visits: Vec<Vec<_>> = vec![Vec::new(); servers.len()];
             for pass in 0..scenario.passes() {
                 for (server, visits) in servers.iter().zip(&mut visits) {
@@ -418,7 +420,7 @@ fn conditions(context: &Context<'_>) -> Vec<String> {
             "closed loop of {} connections unless stated, as fast as the server answers; if the \
              server used less than 100 % of its CPU, the generator was the limit and the cost \
              includes sleeping (except of what is passed on: there its CPU was kept awake)",
-            measure::HOT
+            HOT
         ),
     ]
 }

@@ -17,8 +17,8 @@ use harness::peer::{self, START_MAX};
 use harness::recipe::{Place, Recipe, not_installed};
 use load::Protocol;
 
-use crate::measure::{Scenario, TUNNEL};
 use crate::process;
+use crate::scenarios::{HAPROXY_SPLICE, NULL_RELAY, NULL_SERVER, Scenario, TUNNEL, Tier, Tls};
 
 /// The server of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,6 @@ pub(crate) enum Kind {
     PlimsollCores { workers: usize, cpu: usize },
     /// A peer.
     Peer(Recipe),
-}
-
-/// Where a server stores bodies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
-    Memory,
-    Disk,
-    /// It stores nothing: a floor, which rows are compared with.
-    Floor,
 }
 
 /// A row.
@@ -133,12 +124,6 @@ const fn nginx_disk(open_files: &'static str) -> Kind {
 const fn squid_disk(cache_dir: &'static str) -> Kind {
     with(cache_dir, Recipe { config: include_str!("../peers/squid-disk.conf"), ..SQUID })
 }
-
-/// The floor of answers, and that of what is passed on.
-pub(crate) const NULL_SERVER: &str = "null";
-pub(crate) const NULL_RELAY: &str = "relay";
-/// HAProxy without a cache: long bodies by splice(2), and tunnels.
-pub(crate) const HAPROXY_SPLICE: &str = "haproxy-splice";
 
 /// All rows, in the order in which they run and are shown.
 pub(crate) const SERVERS: &[Server] = &[
@@ -230,9 +215,20 @@ pub(crate) struct Running {
 }
 
 impl Server {
-    /// Whether it has a row in this scenario: of HTTP/2 and HTTP/3, one of our rows, and the peers
-    /// that speak it. Caddy has no cache, and only answers the others.
+    /// Whether it has a row in this scenario.
     pub(crate) fn is_for(&self, scenario: &Scenario) -> bool {
+        if scenario.tls != Tls::No {
+            return self.has_tls();
+        }
+        match self.tier {
+            Tier::Floor => self.name == scenario.floor,
+            tier => tier == scenario.tier && self.is_of(scenario),
+        }
+    }
+
+    /// Whether it runs this scenario, which is not over TLS alone: of HTTP/2 and HTTP/3, one of our
+    /// rows, and the peers that speak it. Caddy has no cache, and only answers the others.
+    fn is_of(&self, scenario: &Scenario) -> bool {
         // These have rows with another configuration for tunnels.
         let has_other = scenario.is_tunnel() && ["haproxy", "nginx"].contains(&self.name);
         if has_other || !(self.only.is_empty() || self.only.contains(&scenario.name)) {
@@ -503,7 +499,7 @@ fn make_open_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{SCENARIOS, Tls};
+    use crate::scenarios::SCENARIOS;
 
     #[test]
     fn the_floors_come_first_and_names_are_unique() {
@@ -523,7 +519,7 @@ mod tests {
             // Over TLS there is no floor.
             let floor = (scenario.tls == Tls::No).then_some(scenario.floor);
             for name in floor.into_iter().chain([scenario.peer, "plimsoll-epoll"]) {
-                let has_row = |server: &Server| server.name == name && scenario.is_for(server);
+                let has_row = |server: &Server| server.name == name && server.is_for(scenario);
                 assert!(SERVERS.iter().any(has_row), "{name} in {}", scenario.name);
             }
         }
@@ -534,7 +530,7 @@ mod tests {
         for scenario in SCENARIOS {
             for server in SERVERS.iter().filter(|server| !server.only.is_empty()) {
                 let is_named = server.only.contains(&scenario.name);
-                assert_eq!(scenario.is_for(server), is_named, "{} {}", server.name, scenario.name);
+                assert_eq!(server.is_for(scenario), is_named, "{} {}", server.name, scenario.name);
             }
         }
     }

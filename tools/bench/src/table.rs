@@ -11,8 +11,9 @@ use comfy_table::{CellAlignment, Table};
 use load::Protocol;
 use serde::Serialize;
 
-use crate::measure::{BUSY_PART_MIN, Cell, Context, SCENARIOS, Scenario, Tls};
-use crate::servers::{NGINX_DISK, NULL_SERVER};
+use crate::measure::{BUSY_PART_MIN, Cell, Context};
+use crate::scenarios::{NULL_SERVER, SCENARIOS, Scenario, Tls};
+use crate::servers::NGINX_DISK;
 
 /// A median with minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -20,8 +20,9 @@ use load::{Outcome, Plan, Schedule, family};
 use serde::Serialize;
 
 use crate::generators;
-use crate::measure::{self, BUSY_PART_MIN, Cell, Context, SCENARIOS, Scenario};
+use crate::measure::{self, BUSY_PART_MIN, Cell, Context};
 use crate::process::{self, Awake};
+use crate::scenarios::{HOT, SCENARIOS, Scenario};
 use crate::servers::{Kind, Running, Server};
 use crate::table::{Spread, spread_text};
 
@@ -239,7 +240,7 @@ fn measured(
     let target = format!("http://{}{}", running.addr, scenario.path);
     let target = target.parse().map_err(|e| format!("{e}"))?;
     let mut plan = Plan::new(target, Schedule::Constant(rate), context.pace.measured / SHORTER);
-    plan.connections = measure::HOT;
+    plan.connections = HOT;
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.count_hits = false;

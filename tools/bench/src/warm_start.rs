@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use crate::client::{self, Client};
 use crate::measure::Context;
-use crate::servers::{Running, Server, Tier};
+use crate::scenarios::Tier;
+use crate::servers::{Running, Server};
 use crate::table::{self, Column, Rounds, Spread};
 
 /// The name of the scenario.

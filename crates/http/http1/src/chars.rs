@@ -56,6 +56,12 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
+/// The members of a comma-separated list, trimmed; empty members are left out (RFC 9110 section
+/// 5.6.1).
+pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(trim).filter(|token| !token.is_empty())
+}
+
 const fn table() -> [u8; 256] {
     let mut table = [0u8; 256];
     mark(&mut table, b"!#$%&'*+-.^_`|~", TOKEN);

@@ -14,9 +14,9 @@
 use std::ops::Range;
 
 use crate::Name;
-use crate::hop::{self, EndToEnd};
+use crate::chars::tokens;
 use crate::limits::FIELDS_CEILING;
-use crate::name::{is_one_variable, is_plain};
+use crate::name::is_one_variable;
 
 /// The position of a field in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
@@ -107,32 +107,6 @@ impl Scratch {
     pub(crate) fn fields<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
         let (spans, rest) = self.spans.split_at(self.count);
         Fields { buf, spans, aside: &rest[..self.aside], index: &self.index }
-    }
-
-    /// Sets the fields aside that the next recipient does not get: those that Connection names and
-    /// may name and, if the limits say so, those whose name is not plain.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn set_aside(&mut self, buf: &[u8]) {
-        if planted::is(planted::Bug::HopByHopPassedOn) {
-            return;
-        }
-        let (fields, is_odd) = (self.fields(buf), self.is_odd);
-        let is_aside = |span: &&Span| {
-            let field = fields.at(span);
-            (is_odd && !is_plain(field.name)) || hop::is_named(field, &fields)
-        };
-        let aside: Vec<Span> = fields.spans.iter().filter(is_aside).copied().collect();
-        let kept: Vec<Span> = fields.spans.iter().filter(|s| !is_aside(s)).copied().collect();
-        debug_assert_eq!(kept.len() + aside.len(), self.count, "no field is lost");
-        self.index.clear();
-        for (at, span) in kept.iter().enumerate() {
-            self.index.note(span.name, at);
-        }
-        (self.count, self.aside) = (kept.len(), aside.len());
-        for (place, span) in self.spans.iter_mut().zip(kept.into_iter().chain(aside)) {
-            *place = span;
-        }
     }
 }
 
@@ -273,7 +247,7 @@ impl<'b> Fields<'b> {
 
     /// Some field of this name has this token in its comma-separated list, ignoring case.
     pub fn contains_token(&self, name: Name, token: &[u8]) -> bool {
-        self.all(name).flat_map(hop::tokens).any(|t| t.eq_ignore_ascii_case(token))
+        self.all(name).flat_map(tokens).any(|t| t.eq_ignore_ascii_case(token))
     }
 
     /// The values of all fields of which a server may make the same variable: see
@@ -288,13 +262,6 @@ impl<'b> Fields<'b> {
         let fields = *self;
         let is_it = move |span: &&Span| fields.name_of(span).eq_ignore_ascii_case(name);
         fields.aside.iter().filter(is_it).map(move |span| fields.value_of(span))
-    }
-
-    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1).
-    /// They include Content-Length, because it describes the body in a
-    /// response to HEAD; a caller that changes the framing must leave it out.
-    pub fn end_to_end(&self) -> EndToEnd<'b> {
-        EndToEnd::new(*self)
     }
 
     #[inline]

@@ -1,14 +1,15 @@
 //! Connection, and the hop-by-hop fields (RFC 9110 section 7.6.1).
 //!
 //! A field that Connection names is for this hop alone, so the next recipient never gets it. The
-//! parser sets such fields aside ([`Scratch::set_aside`](crate::Scratch)): they are no part of
+//! parser sets such fields aside ([`Scratch::set_aside`]): they are no part of
 //! [`Fields`], and nothing that decides by the fields of a message can read what the next recipient
 //! cannot. [`Fields::for_this_hop`] is the only way to them.
 
-use crate::chars;
+use crate::chars::tokens;
 use crate::fields::Span;
 use crate::limits::CONNECTION_OPTIONS_MAX;
-use crate::{Field, Fields, Name, RejectReason};
+use crate::name::is_plain;
+use crate::{Field, Fields, Name, RejectReason, Scratch};
 
 /// The options in Connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +43,6 @@ pub(crate) fn options(fields: &Fields<'_>) -> Result<Options, RejectReason> {
         }
     }
     Ok(options)
-}
-
-/// The members of a comma-separated list, trimmed; empty members are left out (RFC 9110 section
-/// 5.6.1).
-pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(chars::trim).filter(|token| !token.is_empty())
 }
 
 /// All members of all Connection fields.
@@ -84,9 +79,37 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
 }
 
 /// Whether Connection, which has these members, makes a field hop-by-hop that otherwise is not.
-pub(crate) fn is_named(field: Field<'_>, fields: &Fields<'_>) -> bool {
+fn is_named(field: Field<'_>, fields: &Fields<'_>) -> bool {
     (HOP_BY_HOP | PROTECTED) & field.id.bit() == 0
         && connection_names(fields).any(|named| named.eq_ignore_ascii_case(field.name))
+}
+
+impl Scratch {
+    /// Sets the fields aside that the next recipient does not get: those that Connection names and
+    /// may name and, if the limits say so, those whose name is not plain.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn set_aside(&mut self, buf: &[u8]) {
+        if planted::is(planted::Bug::HopByHopPassedOn) {
+            return;
+        }
+        let (fields, is_odd) = (self.fields(buf), self.is_odd);
+        let is_aside = |span: &&Span| {
+            let field = fields.at(span);
+            (is_odd && !is_plain(field.name)) || is_named(field, &fields)
+        };
+        let aside: Vec<Span> = fields.spans.iter().filter(is_aside).copied().collect();
+        let kept: Vec<Span> = fields.spans.iter().filter(|s| !is_aside(s)).copied().collect();
+        debug_assert_eq!(kept.len() + aside.len(), self.count, "no field is lost");
+        self.index.clear();
+        for (at, span) in kept.iter().enumerate() {
+            self.index.note(span.name, at);
+        }
+        (self.count, self.aside) = (kept.len(), aside.len());
+        for (place, span) in self.spans.iter_mut().zip(kept.into_iter().chain(aside)) {
+            *place = span;
+        }
+    }
 }
 
 /// The fields that trailers must not have: those of the connection, of framing, routing, conditions
@@ -136,11 +159,16 @@ pub struct EndToEnd<'b> {
     next: usize,
 }
 
-impl<'b> EndToEnd<'b> {
-    pub(crate) fn new(fields: Fields<'b>) -> EndToEnd<'b> {
-        EndToEnd { fields, next: 0 }
+impl<'b> Fields<'b> {
+    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1).
+    /// They include Content-Length, because it describes the body in a
+    /// response to HEAD; a caller that changes the framing must leave it out.
+    pub fn end_to_end(&self) -> EndToEnd<'b> {
+        EndToEnd { fields: *self, next: 0 }
     }
+}
 
+impl<'b> EndToEnd<'b> {
     /// The position of the next one.
     #[inline(always)]
     pub(crate) fn next_span(&mut self) -> Option<&'b Span> {

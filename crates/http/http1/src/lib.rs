@@ -56,9 +56,10 @@ pub mod write;
 
 pub use authority::{Authority, parse_authority};
 pub use body::{BodyDecoder, Step, Truncated, trailer_fields};
+pub use chars::tokens;
 pub use fields::{Field, Fields, Iter, Scratch};
 pub use framing::BodyKind;
-pub use hop::{EndToEnd, is_hop_by_hop, may_be_trailer, tokens};
+pub use hop::{EndToEnd, is_hop_by_hop, may_be_trailer};
 pub use limits::{
     CONNECTION_OPTIONS_MAX, FIELDS_CEILING, FieldNames, HEAD_BYTES_CEILING, Limits,
     METHOD_BYTES_MAX,

@@ -13,7 +13,7 @@
 //! What never happens: two lengths, or a length beside a coding, go on; a connection whose framing
 //! was repaired carries another response.
 
-use crate::chars::{self, TOKEN, VALUE};
+use crate::chars::{self, TOKEN, VALUE, tokens};
 use crate::fields::{Scratch, Span};
 use crate::limits::{Limits, NAME_BYTES_MAX};
 use crate::request::http_version;
@@ -174,7 +174,7 @@ impl<'r> Repair<'r> {
     /// Writes the fields: with one length at most, and none beside a coding.
     fn write(&mut self, fields: &[(&[u8], Vec<u8>)]) -> Result<(), RejectReason> {
         let of = |id: Name| fields.iter().filter(move |(name, _)| Name::from_token(name) == id);
-        let codings = || of(Name::TransferEncoding).flat_map(|(_, value)| hop::tokens(value));
+        let codings = || of(Name::TransferEncoding).flat_map(|(_, value)| tokens(value));
         let has_encoding = of(Name::TransferEncoding).next().is_some();
         // It says that there is no coding (RFC 2616 section 3.6).
         let is_identity =

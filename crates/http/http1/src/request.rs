@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::authority::parse_authority;
-use crate::chars::{self, CHECKED, CLASS, TARGET, TOKEN};
+use crate::chars::{self, CHECKED, CLASS, TARGET, TOKEN, tokens};
 use crate::fields::{OwnedFields, owned_head};
 use crate::framing::{self, Declared};
 use crate::hop::{self, Options};
@@ -387,7 +387,7 @@ fn expectation(fields: &Fields<'_>, version: Version) -> Expectation {
         return Expectation::None;
     }
     let mut expectation = Expectation::None;
-    for token in fields.all(Name::Expect).flat_map(hop::tokens) {
+    for token in fields.all(Name::Expect).flat_map(tokens) {
         if !token.eq_ignore_ascii_case(b"100-continue") {
             return Expectation::Unknown;
         }

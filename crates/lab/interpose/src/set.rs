@@ -14,42 +14,7 @@ use crate::limits::{FDS_MAX, POSITIONS_MAX, SAME_MAX};
 use crate::own;
 use crate::stats::{Counter, count};
 use crate::sys;
-use crate::thread::{Kind, Region};
-
-/// The state of a descriptor in epoll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum State {
-    /// Not requested.
-    Absent = 0,
-    /// In the set.
-    Held,
-    /// Refused with `EPERM`: a file whose readiness never changes.
-    Constant,
-    /// Refused with `EBADF`: not an open descriptor.
-    Closed,
-}
-
-/// What is known about a descriptor.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Entry {
-    pub(crate) state: State,
-    is_dirty: bool,
-    pub(crate) is_named: bool,
-    /// The events requested last.
-    pub(crate) mask: u16,
-    pub(crate) serial: u32,
-    pub(crate) generation: u32,
-    /// poll: 1 + the first of the positions with this descriptor; 0 for none.
-    pub(crate) head: u32,
-}
-
-impl Entry {
-    pub(crate) fn is_held(self) -> bool {
-        self.state == State::Held
-    }
-}
+use crate::thread::{Kind, Region, State};
 
 /// What to do with a marked descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use crate::front::{Bitmaps, Position};
 use crate::limits::{CHURN_CALLS, CHURN_LEAST, FDS_MAX, POSITIONS_MAX, REST_CALLS, REST_CALLS_MAX};
 use crate::limits::{UNHELD_MAX, WORDS};
 use crate::own::Own;
-use crate::set::Entry;
 use crate::{changes, sys};
 
 /// The kind of call that the set is for.
@@ -24,6 +23,41 @@ pub(crate) enum Kind {
     None = 0,
     Poll,
     Select,
+}
+
+/// The state of a descriptor in epoll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Not requested.
+    Absent = 0,
+    /// In the set.
+    Held,
+    /// Refused with `EPERM`: a file whose readiness never changes.
+    Constant,
+    /// Refused with `EBADF`: not an open descriptor.
+    Closed,
+}
+
+/// What is known about a descriptor.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Entry {
+    pub(crate) state: State,
+    pub(crate) is_dirty: bool,
+    pub(crate) is_named: bool,
+    /// The events requested last.
+    pub(crate) mask: u16,
+    pub(crate) serial: u32,
+    pub(crate) generation: u32,
+    /// poll: 1 + the first of the positions with this descriptor; 0 for none.
+    pub(crate) head: u32,
+}
+
+impl Entry {
+    pub(crate) fn is_held(self) -> bool {
+        self.state == State::Held
+    }
 }
 
 /// The state of a thread. `0 <= held <= highest <= FDS_MAX`; an entry is in `dirty` exactly if its

@@ -17,9 +17,9 @@ use libc::{c_int, pollfd, sigset_t};
 use crate::front;
 use crate::limits::{AUDIT_AWAKE_NS, AUDIT_EVERY_NS, AUDIT_TRIES, DENIED_MAX};
 use crate::real;
-use crate::set::{Refused, State, of_data};
+use crate::set::{Refused, of_data};
 use crate::stats::{self, Counter, count};
-use crate::thread::{Kind, Region};
+use crate::thread::{Kind, Region, State};
 use crate::time::{Limit, timespec_of};
 use crate::{changes, sys};
 

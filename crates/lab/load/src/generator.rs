@@ -17,6 +17,7 @@
 mod absent;
 #[cfg(feature = "tls")]
 mod http3;
+mod lanes;
 mod multiplexed;
 
 #[cfg(not(feature = "tls"))]
@@ -40,7 +41,8 @@ use crate::response::{Complete, Heads, Requested};
 use crate::schedule::{Schedule, Starts};
 use crate::sys::{self, would_block};
 use crate::tls::Tls;
-use multiplexed::{Cause, Multiplexed};
+use lanes::Cause;
+use multiplexed::Multiplexed;
 
 /// How often the observer is called, time-outs are checked and the stop flag is read.
 pub const TICK: Duration = Duration::from_millis(100);

@@ -6,8 +6,6 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use crate::table::Becomes;
-
 /// What became of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,13 +133,6 @@ impl Notes {
                 }
             }
             _ => *there = Some(note),
-        }
-    }
-
-    /// A directive became this.
-    pub(crate) fn became(&mut self, at: &Place, becomes: &Becomes) {
-        if let Some((fate, why)) = becomes.parts() {
-            self.add(at, fate, why);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 
-use crate::note::Fate;
+use crate::note::{Fate, Notes, Place};
 
 /// What becomes of a directive. `F` is the type of the functions in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,15 @@ impl<F> Becomes<F> {
             Becomes::Unprotected(why) => (Fate::Unprotected, why),
             Becomes::Text(fate, why) => (*fate, why),
         })
+    }
+}
+
+impl Notes {
+    /// A directive became this.
+    pub(crate) fn became(&mut self, at: &Place, becomes: &Becomes) {
+        if let Some((fate, why)) = becomes.parts() {
+            self.add(at, fate, why);
+        }
     }
 }
 

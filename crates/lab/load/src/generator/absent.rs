@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use http2::RequestFields;
 
-use super::multiplexed::{Cause, Lanes, Requests};
+use super::lanes::{Cause, Lanes, Requests};
 use crate::plan::Plan;
 use crate::tls::Tls;
 

@@ -30,7 +30,7 @@ use quinn_proto::{
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use rustix::net::SocketType;
 
-use super::multiplexed::{Cause, Lanes, Requests, WINDOW_BYTES};
+use super::lanes::{Cause, Lanes, Requests, WINDOW_BYTES};
 use crate::outcome::ErrorKind;
 use crate::plan::Plan;
 use crate::sys;

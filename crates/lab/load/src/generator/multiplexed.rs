@@ -22,21 +22,18 @@ use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::os::fd::OwnedFd;
 
-use http2::{ErrorCode, Event, Limits, Misuse, RequestFields, ResponseHead, Scratch};
+use http2::{ErrorCode, Event, Limits, Misuse, RequestFields, Scratch};
 use readiness::Ready;
 
 use super::http3::{Http3, Quic};
+use super::lanes::{Cause, FREE, Lane, Lanes, Requests, WINDOW_BYTES};
 use super::{Generator, REST_NS, kind_of, kind_of_connect};
 use crate::connections::{Assigned, Connection, Step};
 use crate::outcome::ErrorKind;
 use crate::plan::Plan;
 use crate::request::Template;
-use crate::response::{Complete, Received, source_of};
 use crate::sys::{self, would_block};
 use crate::tls::Tls;
-
-/// Content that a server may send before any of it is released: more than one read brings.
-pub(super) const WINDOW_BYTES: u32 = 1 << 20;
 
 /// All links and lanes of a run.
 pub(super) struct Multiplexed {
@@ -53,34 +50,6 @@ pub(super) struct Multiplexed {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// Links with bytes to send, and some that were flushed since.
     to_flush: VecDeque<u32>,
-}
-
-/// All lanes of a run.
-pub(super) struct Lanes {
-    all: Vec<Lane>,
-    /// Links with lanes.
-    hot: u32,
-    count_hits: bool,
-    /// Lanes whose request has ended, while the events of a read are handled.
-    ended: Vec<(u32, Result<Complete, ErrorKind>)>,
-}
-
-impl Lanes {
-    /// The number of a lane among those of its link.
-    pub(super) fn place(&self, lane: u32) -> usize {
-        (lane / self.hot) as usize
-    }
-
-    /// The lanes of a link.
-    fn of(&self, link: u32) -> impl ExactSizeIterator<Item = u32> + use<> {
-        let end = if link < self.hot { self.all.len() as u32 } else { 0 };
-        (link..end.max(link)).step_by(self.hot as usize)
-    }
-
-    /// Content of a response.
-    pub(super) fn take(&mut self, lane: u32, bytes: &[u8]) {
-        self.all[lane as usize].take(bytes);
-    }
 }
 
 /// A connection.
@@ -100,84 +69,6 @@ struct Link {
 enum Speaks {
     Http2(Box<http2::Connection>),
     Http3(Box<Http3>),
-}
-
-/// The requests of a link.
-#[derive(Default)]
-pub(super) struct Requests {
-    /// The streams of those that were sent, with their lanes.
-    sent: Vec<(u64, u32)>,
-    /// The lanes of those that wait for a stream.
-    waiting: VecDeque<u32>,
-    /// The server has answered one, so that another connection will answer too.
-    has_answered: bool,
-}
-
-impl Requests {
-    pub(super) fn lane_of(&self, stream: u64) -> Option<u32> {
-        self.sent.iter().find(|(sent, _)| *sent == stream).map(|(_, lane)| *lane)
-    }
-
-    /// The head of a response has come.
-    pub(super) fn answered(&mut self, lanes: &mut Lanes, lane: u32, head: &ResponseHead<'_>) {
-        if head.status < 200 {
-            return;
-        }
-        self.has_answered = true;
-        let received = &mut lanes.all[lane as usize].received;
-        received.bad_status = head.status >= 400;
-        if lanes.count_hits {
-            received.source = source_of(|name| field(head, name));
-        }
-    }
-
-    /// A stream has ended.
-    pub(super) fn ended(&mut self, lanes: &mut Lanes, stream: u64, end: Result<(), ErrorKind>) {
-        if let Some(at) = self.sent.iter().position(|(sent, _)| *sent == stream) {
-            let (_, lane) = self.sent.swap_remove(at);
-            let place = &lanes.all[lane as usize];
-            let assigned = place.request.as_ref().expect("a sent request is in its lane");
-            lanes.ended.push((lane, end.and_then(|()| place.judge(assigned))));
-        }
-    }
-
-    /// The server does not process streams from this one on: they are sent on the next connection.
-    pub(super) fn not_processed(&mut self, first: u64) {
-        self.sent.retain(|&(stream, lane)| {
-            let is_processed = stream < first;
-            if !is_processed {
-                // It is older than those that wait.
-                self.waiting.push_front(lane);
-            }
-            is_processed
-        });
-    }
-}
-
-/// A place for one request.
-#[derive(Clone, Copy)]
-struct Lane {
-    request: Option<Assigned>,
-    size: u64,
-    received: Received,
-    wrong_bytes: bool,
-}
-
-const FREE: Lane = Lane { request: None, size: 0, received: Received::NOTHING, wrong_bytes: false };
-
-impl Lane {
-    fn take(&mut self, bytes: &[u8]) {
-        if let Some(assigned) = &self.request {
-            self.wrong_bytes |= self.received.take(bytes, assigned.requested).is_err();
-        }
-    }
-
-    fn judge(&self, assigned: &Assigned) -> Result<Complete, ErrorKind> {
-        match self.wrong_bytes {
-            true => Err(ErrorKind::WrongBytes),
-            false => self.received.judge(assigned.requested),
-        }
-    }
 }
 
 impl Multiplexed {
@@ -372,18 +263,6 @@ impl Multiplexed {
             http3.close(link, quic, connection.socket(), sys::mono_ns());
         }
     }
-}
-
-fn field<'h>(head: &ResponseHead<'h>, name: http1::Name) -> Option<&'h [u8]> {
-    let name = name.as_str().as_bytes();
-    head.fields.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-}
-
-/// Why a connection goes on. Only HTTP/3 has timers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    Socket,
-    Timer,
 }
 
 /// The state of a connection after a read.

@@ -4,9 +4,10 @@
 //! because modules and configurations may define new ones. Other codes of Squid and Apache must be
 //! known, because only a known code has a known end.
 
-use super::pattern::{Builder, FieldKind, MS, Pattern};
+use super::facts::Fact;
+use super::pattern::{Builder, FieldKind, Pattern};
 use super::stamp::Strftime;
-use super::{FormatError, Instant, NS_PER_S};
+use super::{FormatError, Instant, NS_PER_MS, NS_PER_S};
 
 /// Longest accepted format string, characters.
 const FORMAT_CHARS_MAX: usize = 4096;
@@ -171,16 +172,16 @@ fn nginx(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatErr
             return Err(reader.error(begun, "$", "no variable name follows", fix));
         }
         let what = match name.as_str() {
-            "msec" => FieldKind::Epoch(MS),
+            "msec" => FieldKind::Epoch(NS_PER_MS),
             "time_local" => FieldKind::Zoned { brackets: false },
             "time_iso8601" => FieldKind::Iso,
             "request_time" => FieldKind::Elapsed(1_000_000),
-            "status" => FieldKind::Status,
-            "bytes_sent" | "body_bytes_sent" => FieldKind::Bytes,
-            "request" => FieldKind::RequestLine,
-            "request_method" => FieldKind::Method,
-            "upstream_cache_status" => FieldKind::Outcome,
-            "scheme" | "https" | "ssl_protocol" => FieldKind::Tls,
+            "status" => FieldKind::Fact(Fact::Status),
+            "bytes_sent" | "body_bytes_sent" => FieldKind::Fact(Fact::Bytes),
+            "request" => FieldKind::Fact(Fact::RequestLine),
+            "request_method" => FieldKind::Fact(Fact::Method),
+            "upstream_cache_status" => FieldKind::Fact(Fact::Outcome),
+            "scheme" | "https" | "ssl_protocol" => FieldKind::Fact(Fact::Tls),
             _ => FieldKind::Text,
         };
         // A line is written when the request ends, and its time is that moment.
@@ -214,16 +215,18 @@ const SQUID_CODES: &[&str] = &[
 fn squid_what(code: &str, argument: Option<&str>) -> (FieldKind, Instant) {
     let what = match code {
         "ts" => FieldKind::Epoch(NS_PER_S),
-        "tu" => FieldKind::Fraction(MS),
-        "tS" => return (FieldKind::Epoch(MS), Instant::Start),
+        "tu" => FieldKind::Fraction(NS_PER_MS),
+        "tS" => return (FieldKind::Epoch(NS_PER_MS), Instant::Start),
         "tr" => FieldKind::Elapsed(1000),
-        ">Hs" | "Hs" => FieldKind::Status,
-        "<st" => FieldKind::Bytes,
-        "rm" | ">rm" => FieldKind::Method,
-        "Ss" => FieldKind::Outcome,
-        "rs" | ">rs" | "ssl::>negotiated_version" => FieldKind::Tls,
+        ">Hs" | "Hs" => FieldKind::Fact(Fact::Status),
+        "<st" => FieldKind::Fact(Fact::Bytes),
+        "rm" | ">rm" => FieldKind::Fact(Fact::Method),
+        "Ss" => FieldKind::Fact(Fact::Outcome),
+        "rs" | ">rs" | "ssl::>negotiated_version" => FieldKind::Fact(Fact::Tls),
         // Our own server's additions.
-        "x" if matches!(argument, Some("outcome" | "cache-status")) => FieldKind::Outcome,
+        "x" if matches!(argument, Some("outcome" | "cache-status")) => {
+            FieldKind::Fact(Fact::Outcome)
+        }
         _ => FieldKind::Text,
     };
     (what, Instant::End)
@@ -342,19 +345,19 @@ fn apache_what(
                 return Err(("no such unit".to_owned(), "use s, ms or us"));
             }
         }),
-        Some('s') => FieldKind::Status,
-        Some('b' | 'B' | 'O') => FieldKind::Bytes,
-        Some('r') => FieldKind::RequestLine,
-        Some('m') => FieldKind::Method,
+        Some('s') => FieldKind::Fact(Fact::Status),
+        Some('b' | 'B' | 'O') => FieldKind::Fact(Fact::Bytes),
+        Some('r') => FieldKind::Fact(Fact::RequestLine),
+        Some('m') => FieldKind::Fact(Fact::Method),
         Some('x') => match argument {
             Some("Varnish:hitmiss" | "Varnish:handling" | "outcome" | "cache-status") => {
-                FieldKind::Outcome
+                FieldKind::Fact(Fact::Outcome)
             }
-            Some("SSL_PROTOCOL" | "HTTPS") => FieldKind::Tls,
+            Some("SSL_PROTOCOL" | "HTTPS") => FieldKind::Fact(Fact::Tls),
             _ => FieldKind::Text,
         },
         // Response fields in which caches report themselves: X-Cache: HIT.
-        Some('o') if argument.is_some_and(is_cache_field) => FieldKind::Outcome,
+        Some('o') if argument.is_some_and(is_cache_field) => FieldKind::Fact(Fact::Outcome),
         Some(
             'a' | 'A' | 'C' | 'e' | 'f' | 'F' | 'h' | 'H' | 'i' | 'I' | 'k' | 'l' | 'L' | 'n' | 'o'
             | 'p' | 'P' | 'q' | 'R' | 'S' | 'u' | 'U' | 'v' | 'V' | 'X' | 'c',
@@ -381,9 +384,9 @@ fn apache_time(form: &str) -> Result<(FieldKind, Instant), ErrorAndFix> {
     let what = match form {
         "" => FieldKind::Zoned { brackets: true },
         "sec" => FieldKind::Epoch(NS_PER_S),
-        "msec" => FieldKind::EpochOf(MS),
+        "msec" => FieldKind::EpochOf(NS_PER_MS),
         "usec" => FieldKind::EpochOf(1000),
-        "msec_frac" => FieldKind::Fraction(MS),
+        "msec_frac" => FieldKind::Fraction(NS_PER_MS),
         "usec_frac" => FieldKind::Fraction(1000),
         // Apache writes a custom form without brackets.
         form => strftime(form, false).map_err(|what| (what, "use %t, or %{usec}t"))?,

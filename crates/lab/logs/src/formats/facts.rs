@@ -102,6 +102,19 @@ pub struct Facts {
     pub tls: Option<bool>,
 }
 
+/// Which fact a value of a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fact {
+    Status,
+    Bytes,
+    Method,
+    /// The first line of a request, which has its method.
+    RequestLine,
+    /// The cache's own report.
+    Outcome,
+    Tls,
+}
+
 impl Facts {
     /// Its class.
     pub fn class(&self) -> Class {
@@ -119,6 +132,19 @@ impl Facts {
         };
         let tls = self.tls.map_or(0, |tls| 1 + u16::from(tls));
         Class(outcome as u16 | u16::from(self.method) << 3 | size << 7 | tls << 11)
+    }
+
+    /// Takes the value of a fact.
+    pub(super) fn take(&mut self, fact: Fact, value: &[u8]) -> Option<()> {
+        match fact {
+            Fact::Status => self.take_status(value.trim_ascii())?,
+            Fact::Bytes => self.take_bytes(value.trim_ascii())?,
+            Fact::Method => self.take_method(value),
+            Fact::RequestLine => self.take_request_line(value),
+            Fact::Outcome => self.take_outcome(value),
+            Fact::Tls => self.take_tls(value),
+        }
+        Some(())
     }
 
     /// Takes a status: three digits, or what servers write if none was sent.

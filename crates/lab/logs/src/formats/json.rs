@@ -20,12 +20,13 @@
 //! The line is scanned in place, and values that are not needed are skipped. Escapes in values are
 //! not decoded, because no value that is read here contains an escape.
 
+use super::facts::Fact;
 #[cfg(feature = "survey")]
 use super::keys::elapsed;
 use super::keys::{Meaning, known};
-use super::pattern::{FieldKind, MS, Values, duration_us, elapsed_us, exponential};
+use super::pattern::{FieldKind, Values, duration_us, elapsed_us, exponential};
 use super::stamp::Stamp;
-use super::{Declared, FormatError, Instant, NS_PER_S, Request, SECONDS_MAX, Stamps};
+use super::{Declared, FormatError, Instant, NS_PER_MS, NS_PER_S, Request, SECONDS_MAX, Stamps};
 
 /// Deepest nesting of objects and arrays that is accepted.
 const DEPTH_MAX: usize = 16;
@@ -39,15 +40,15 @@ const GIVEN: [(&str, Meaning); 13] = [
     ("end", Meaning::Time(Instant::End)),
     ("start", Meaning::Time(Instant::Start)),
     ("elapsed_s", Meaning::Elapsed(NS_PER_S as u64)),
-    ("elapsed_ms", Meaning::Elapsed(MS as u64)),
+    ("elapsed_ms", Meaning::Elapsed(NS_PER_MS as u64)),
     ("elapsed_us", Meaning::Elapsed(1000)),
     ("elapsed_ns", Meaning::Elapsed(1)),
-    ("status", Meaning::Field(&FieldKind::Status)),
-    ("bytes", Meaning::Field(&FieldKind::Bytes)),
-    ("method", Meaning::Field(&FieldKind::Method)),
-    ("request", Meaning::Field(&FieldKind::RequestLine)),
-    ("outcome", Meaning::Field(&FieldKind::Outcome)),
-    ("tls", Meaning::Field(&FieldKind::Tls)),
+    ("status", Meaning::Fact(Fact::Status)),
+    ("bytes", Meaning::Fact(Fact::Bytes)),
+    ("method", Meaning::Fact(Fact::Method)),
+    ("request", Meaning::Fact(Fact::RequestLine)),
+    ("outcome", Meaning::Fact(Fact::Outcome)),
+    ("tls", Meaning::Fact(Fact::Tls)),
 ];
 
 /// A server whose elapsed time has no unit in its key.
@@ -78,17 +79,21 @@ const WRITERS: [Writer; 7] = [
         unit_ns: NS_PER_S as u64,
     },
     // Envoy, and Istio.
-    Writer { signs: &[b"response_code", b"response_flags"], key: b"duration", unit_ns: MS as u64 },
+    Writer {
+        signs: &[b"response_code", b"response_flags"],
+        key: b"duration",
+        unit_ns: NS_PER_MS as u64,
+    },
     // Rails with lograge.
-    Writer { signs: &[b"controller", b"action"], key: b"duration", unit_ns: MS as u64 },
+    Writer { signs: &[b"controller", b"action"], key: b"duration", unit_ns: NS_PER_MS as u64 },
     // Serilog's request logging.
     Writer {
         signs: &[b"RequestMethod", b"StatusCode", b"@t"],
         key: b"Elapsed",
-        unit_ns: MS as u64,
+        unit_ns: NS_PER_MS as u64,
     },
     // Heroku's router.
-    Writer { signs: &[b"dyno", b"connect"], key: b"service", unit_ns: MS as u64 },
+    Writer { signs: &[b"dyno", b"connect"], key: b"service", unit_ns: NS_PER_MS as u64 },
 ];
 
 /// The keys of one log.
@@ -266,7 +271,7 @@ impl Found {
         }
         let (bytes, usable) = match value {
             Value::String(bytes) | Value::Plain(bytes) if bytes != b"null" => (bytes, true),
-            Value::Object => (&b"true"[..], meaning == Meaning::Field(&FieldKind::Tls)),
+            Value::Object => (&b"true"[..], meaning == Meaning::Fact(Fact::Tls)),
             _ => (&b"-"[..], !matches!(meaning, Meaning::Time(_) | Meaning::Lasting)),
         };
         if !usable {
@@ -301,7 +306,7 @@ impl Values {
                 None => return Some(false),
             },
             Meaning::Elapsed(unit_ns) => self.elapsed_us = lasting_us(bytes, unit_ns)?,
-            Meaning::Field(kind) => self.take(kind, bytes, stamps)?,
+            Meaning::Fact(fact) => self.facts.take(fact, bytes)?,
         }
         Some(true)
     }
@@ -316,18 +321,18 @@ impl Found {
                 self.elapsed = true;
                 self.is_request |= given;
             }
-            Meaning::Field(_) if given => self.is_request = true,
-            Meaning::Field(FieldKind::Status) => {
+            Meaning::Fact(_) if given => self.is_request = true,
+            Meaning::Fact(Fact::Status) => {
                 self.is_request |= self.values.facts.status.is_some_and(|status| status >= 100);
             }
-            Meaning::Field(FieldKind::Method) => {
+            Meaning::Fact(Fact::Method) => {
                 let upper = bytes.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'-');
                 self.is_request |= upper && (3..=20).contains(&bytes.len());
             }
-            Meaning::Field(FieldKind::RequestLine) => {
+            Meaning::Fact(Fact::RequestLine) => {
                 self.is_request |= memchr::memmem::find(bytes, b" HTTP/").is_some();
             }
-            Meaning::Field(_) => {}
+            Meaning::Fact(_) => {}
         }
     }
 }
@@ -455,12 +460,12 @@ fn kind(meaning: Meaning) -> usize {
     match meaning {
         Meaning::Time(_) => 0,
         Meaning::Elapsed(_) | Meaning::Lasting => 1,
-        Meaning::Field(FieldKind::Status) => 2,
-        Meaning::Field(FieldKind::Bytes) => 3,
-        Meaning::Field(FieldKind::Outcome) => 5,
-        Meaning::Field(FieldKind::Tls) => 6,
+        Meaning::Fact(Fact::Status) => 2,
+        Meaning::Fact(Fact::Bytes) => 3,
+        Meaning::Fact(Fact::Outcome) => 5,
+        Meaning::Fact(Fact::Tls) => 6,
         // The method, by itself or in a request line.
-        Meaning::Field(_) => 4,
+        Meaning::Fact(_) => 4,
     }
 }
 
@@ -481,7 +486,7 @@ fn time(value: &[u8], stamps: &mut Stamps) -> Option<Stamp> {
     let whole = value.split(|&byte| byte == b'.').next()?;
     let kind = match whole.len() {
         ..=11 => FieldKind::Epoch(1),
-        12..=14 => FieldKind::EpochOf(MS),
+        12..=14 => FieldKind::EpochOf(NS_PER_MS),
         15..=17 => FieldKind::EpochOf(1000),
         _ => FieldKind::EpochOf(1),
     };

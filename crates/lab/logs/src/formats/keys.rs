@@ -1,7 +1,7 @@
 //! The keys of JSON lines that are known by their names, and what they mean.
 
-use super::pattern::{FieldKind, MS};
-use super::{Instant, NS_PER_S};
+use super::facts::Fact;
+use super::{Instant, NS_PER_MS, NS_PER_S};
 
 /// The meaning of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub(super) enum Meaning {
     Elapsed(u64),
     /// An elapsed time that counts only if its value has a unit.
     Lasting,
-    Field(&'static FieldKind),
+    Fact(Fact),
 }
 
 /// The meaning of the known keys.
@@ -33,7 +33,9 @@ pub(super) fn known(key: &[u8]) -> Option<Meaning> {
             Meaning::Elapsed(NS_PER_S as u64)
         }
         // Kong, and Node's pino-http.
-        b"latencies.request" | b"responseTime" | b"response_time_ms" => Meaning::Elapsed(MS as u64),
+        b"latencies.request" | b"responseTime" | b"response_time_ms" => {
+            Meaning::Elapsed(NS_PER_MS as u64)
+        }
         // Traefik, and the Elastic Common Schema.
         b"Duration" | b"event.duration" => Meaning::Elapsed(1),
         b"status"
@@ -49,7 +51,7 @@ pub(super) fn known(key: &[u8]) -> Option<Meaning> {
         | b"httpRequest.status"
         | b"properties.httpStatus"
         | b"EdgeResponseStatus"
-        | b"DownstreamStatus" => Meaning::Field(&FieldKind::Status),
+        | b"DownstreamStatus" => Meaning::Fact(Fact::Status),
         b"bytes"
         | b"bytes_sent"
         | b"bytes_out"
@@ -63,7 +65,7 @@ pub(super) fn known(key: &[u8]) -> Option<Meaning> {
         | b"properties.sentBytes"
         | b"responseLength"
         | b"EdgeResponseBytes"
-        | b"DownstreamContentSize" => Meaning::Field(&FieldKind::Bytes),
+        | b"DownstreamContentSize" => Meaning::Fact(Fact::Bytes),
         b"method"
         | b"request_method"
         | b"RequestMethod"
@@ -75,21 +77,21 @@ pub(super) fn known(key: &[u8]) -> Option<Meaning> {
         | b"properties.httpMethod"
         | b"httpMethod"
         | b"reqMethod"
-        | b"ClientRequestMethod" => Meaning::Field(&FieldKind::Method),
-        b"request" | b"request_line" => Meaning::Field(&FieldKind::RequestLine),
+        | b"ClientRequestMethod" => Meaning::Fact(Fact::Method),
+        b"request" | b"request_line" => Meaning::Fact(Fact::RequestLine),
         b"outcome"
         | b"cache"
         | b"cache_status"
         | b"upstream_cache_status"
         | b"cache_result"
-        | b"CacheCacheStatus" => Meaning::Field(&FieldKind::Outcome),
+        | b"CacheCacheStatus" => Meaning::Fact(Fact::Outcome),
         b"tls"
         | b"scheme"
         | b"https"
         | b"ssl_protocol"
         | b"request.tls"
         | b"RequestScheme"
-        | b"ClientRequestScheme" => Meaning::Field(&FieldKind::Tls),
+        | b"ClientRequestScheme" => Meaning::Fact(Fact::Tls),
         key => return elapsed(key),
     })
 }

@@ -12,9 +12,9 @@
 //! Invariant, ensured by the builder: a field is followed by a literal or the end, or it knows its
 //! own length.
 
-use super::facts::Facts;
+use super::facts::{Fact, Facts};
 use super::stamp::{Stamp, Strftime, fraction_ns};
-use super::{Declared, ELAPSED_MS_MAX, FormatError, Instant, NS_PER_MS, NS_PER_S, Request};
+use super::{Declared, ELAPSED_MS_MAX, FormatError, Instant, NS_PER_S, Request};
 use super::{SECONDS_MAX, Stamps, digits, long_digits};
 
 /// Possible ends of a text that are tried if a time follows it.
@@ -34,21 +34,15 @@ pub(super) enum FieldKind {
     /// Digits of the second's fraction. Unit, ns.
     Fraction(i64),
     /// `10/Oct/2000:13:55:36 -0700`, in brackets or not.
-    Zoned {
-        brackets: bool,
-    },
+    Zoned { brackets: bool },
     /// ISO 8601.
     Iso,
     /// A custom form.
     Strftime(Strftime),
     /// An elapsed time, with or without a fraction. Unit, us.
     Elapsed(u64),
-    Status,
-    Bytes,
-    Method,
-    RequestLine,
-    Outcome,
-    Tls,
+    /// What a line says besides its time.
+    Fact(Fact),
 }
 
 impl FieldKind {
@@ -63,8 +57,14 @@ impl FieldKind {
     }
 
     fn is_number(&self) -> bool {
-        use FieldKind::*;
-        matches!(self, Epoch(_) | EpochOf(_) | Fraction(_) | Elapsed(_) | Status | Bytes)
+        matches!(
+            self,
+            FieldKind::Epoch(_)
+                | FieldKind::EpochOf(_)
+                | FieldKind::Fraction(_)
+                | FieldKind::Elapsed(_)
+                | FieldKind::Fact(Fact::Status | Fact::Bytes)
+        )
     }
 
     fn grain_ns(&self) -> i64 {
@@ -221,12 +221,7 @@ impl Values {
     ) -> Option<()> {
         match what {
             FieldKind::Text => {}
-            FieldKind::Status => self.facts.take_status(value.trim_ascii())?,
-            FieldKind::Bytes => self.facts.take_bytes(value.trim_ascii())?,
-            FieldKind::Method => self.facts.take_method(value),
-            FieldKind::RequestLine => self.facts.take_request_line(value),
-            FieldKind::Outcome => self.facts.take_outcome(value),
-            FieldKind::Tls => self.facts.take_tls(value),
+            FieldKind::Fact(fact) => self.facts.take(*fact, value)?,
             FieldKind::Elapsed(unit_us) => {
                 self.elapsed_us = elapsed_us(value.trim_ascii(), *unit_us)?
             }
@@ -390,11 +385,11 @@ impl Builder {
         })?;
         let elapsed = self.choose_elapsed();
         for alike in [
-            |what: &FieldKind| *what == FieldKind::Status,
-            |what: &FieldKind| *what == FieldKind::Bytes,
-            |what: &FieldKind| matches!(what, FieldKind::Method | FieldKind::RequestLine),
-            |what: &FieldKind| *what == FieldKind::Outcome,
-            |what: &FieldKind| *what == FieldKind::Tls,
+            |what: &FieldKind| *what == FieldKind::Fact(Fact::Status),
+            |what: &FieldKind| *what == FieldKind::Fact(Fact::Bytes),
+            |what: &FieldKind| matches!(what, FieldKind::Fact(Fact::Method | Fact::RequestLine)),
+            |what: &FieldKind| *what == FieldKind::Fact(Fact::Outcome),
+            |what: &FieldKind| *what == FieldKind::Fact(Fact::Tls),
         ] {
             let fields = self.fields.iter_mut().filter(|field| alike(&field.what));
             fields.skip(1).for_each(|field| field.what = FieldKind::Text);
@@ -517,6 +512,3 @@ impl Builder {
         })
     }
 }
-
-/// Milliseconds, for the tables of the dialects.
-pub(super) const MS: i64 = NS_PER_MS;

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::blocks::Directive;
-use super::routes::Server;
-use super::scope::Scope;
+use super::scope::{Scope, Server};
 use super::table::size;
 use crate::limits::QUOTAS_MAX;
 use crate::note::{Notes, Place};

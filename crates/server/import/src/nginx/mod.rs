@@ -19,11 +19,11 @@ use std::rc::Rc;
 use self::blocks::{Directive, named, parse};
 use self::limits::{Body, Limited};
 use self::listen::Listen;
-use self::routes::{Closed, Server};
-use self::scope::Scope;
-use self::store::Maps;
+use self::routes::Closed;
+use self::scope::{Scope, Server};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
+use self::variables::Maps;
 use crate::Parsed;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
@@ -86,7 +86,7 @@ impl<'d> Nginx<'d> {
     /// The content of an `http` block.
     fn http(&mut self, inner: &'d [Directive], scope: &Scope<'d>) {
         self.upstreams = Upstreams::of(inner);
-        (self.maps, self.switches) = store::switches(inner);
+        (self.maps, self.switches) = variables::switches(inner);
         self.codes = store::codes(inner);
         self.is_full = false;
         self.servers(inner, scope);

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::{Directive, named};
 use super::limits::{self, Limited};
-use super::redirects::{self, Names};
-use super::scope::Scope;
+use super::redirects;
+use super::scope::{Scope, Server};
 use super::upstreams::Wanted;
 use super::variables::only;
 use super::{Nginx, store, table};
@@ -20,24 +20,6 @@ use crate::pattern::{host_of, literal, path_of, repeated};
 use crate::route::{Action, CAPTURES, Keys, Path, change};
 use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
 use crate::tree::Section;
-
-/// A server with its names.
-pub(crate) struct Server<'s> {
-    pub(crate) directive: &'s Directive,
-    pub(crate) scope: Scope<'s>,
-    /// Hosts as routes have them.
-    pub(crate) hosts: Vec<String>,
-    /// It also answers requests for hosts that no server has.
-    pub(crate) default: bool,
-}
-
-impl Server<'_> {
-    /// The parts of a request that redirects of this scope can repeat.
-    fn names<'n>(&'n self, scope: &'n Scope<'_>) -> Names<'n> {
-        let hosts = if self.default { &[] } else { &self.hosts[..] };
-        Names { hosts, groups: &scope.groups }
-    }
-}
 
 struct Route<'d> {
     at: Place,

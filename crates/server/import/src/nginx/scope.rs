@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::blocks::Directive;
+use super::redirects::Names;
 use super::table::{self, CLIENTS};
 use crate::note::Notes;
 use crate::table::Becomes::{Carried, Unprotected};
@@ -93,6 +94,24 @@ impl<'d> Scope<'d> {
     /// Whether a rule that keeps requests out is not carried.
     pub(crate) fn is_unprotected(&self) -> bool {
         self.unprotected || self.access == Access::Unknown
+    }
+}
+
+/// A server with its names.
+pub(crate) struct Server<'s> {
+    pub(crate) directive: &'s Directive,
+    pub(crate) scope: Scope<'s>,
+    /// Hosts as routes have them.
+    pub(crate) hosts: Vec<String>,
+    /// It also answers requests for hosts that no server has.
+    pub(crate) default: bool,
+}
+
+impl Server<'_> {
+    /// The parts of a request that redirects of this scope can repeat.
+    pub(crate) fn names<'n>(&'n self, scope: &'n Scope<'_>) -> Names<'n> {
+        let hosts = if self.default { &[] } else { &self.hosts[..] };
+        Names { hosts, groups: &scope.groups }
     }
 }
 

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use super::Nginx;
 use super::blocks::Directive;
-use super::{Nginx, store};
+use super::variables::map;
 use crate::note::{Fate, Notes};
 use crate::table::Becomes::{self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
 use crate::table::find;
@@ -196,7 +197,7 @@ pub(crate) fn restricts(directive: &Directive) -> bool {
 /// the setting kept requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
     let becomes = becomes(directive);
-    if directive.name == "map" && store::map(directive).is_some() {
+    if directive.name == "map" && map(directive).is_some() {
         notes.carried(&directive.at);
         inside(directive, Fate::Carried, "", notes);
         return false;

@@ -1,8 +1,14 @@
-//! The variables in a text, by nginx's rules.
+//! The variables in a text, by nginx's rules, and where variables get their values.
 //!
 //! `$name` ends at the first character that is no letter, digit or underscore. `${name}` ends at
 //! its brace, so that a letter can follow it. `$1` to `$9` are captures of one digit. Names have no
 //! case.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::blocks::{Directive, named};
+use crate::limits::PATTERNS_MAX;
+use crate::pattern::cookies;
 
 /// A variable, as it is written, with the text before it and the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {
@@ -40,6 +46,90 @@ pub(crate) fn only(text: &str) -> Option<String> {
     let (before, name, after) = next(text)?;
     let is_only = before.is_empty() && after.is_empty() && !name.is_empty();
     is_only.then(|| name.to_ascii_lowercase())
+}
+
+/// The cookies that a `map` looks at, by its variable without `$`.
+pub(crate) type Maps = BTreeMap<String, Vec<String>>;
+
+/// Where variables get their values and where they are used.
+#[derive(Debug, Default)]
+struct Uses {
+    /// How many places set each variable: `set`, `map` and similar blocks.
+    set: BTreeMap<String, usize>,
+    /// The variables of `set`.
+    by_set: BTreeSet<String>,
+    /// The variables that decide about the store.
+    of_store: BTreeSet<String>,
+    /// The variables with another use.
+    others: BTreeSet<String>,
+}
+
+impl Uses {
+    fn read(&mut self, all: &[Directive]) {
+        for one in all {
+            let found = || one.words.iter().flat_map(|word| variables(word));
+            match one.name.as_str() {
+                "proxy_cache_bypass" | "proxy_no_cache" => self.of_store.extend(found()),
+                "log_format" | "access_log" | "add_header" => {}
+                "set" => {
+                    for name in variables(one.word(0)) {
+                        *self.set.entry(name.clone()).or_default() += 1;
+                        self.by_set.insert(name);
+                    }
+                    self.others.extend(one.words.iter().skip(1).flat_map(|word| variables(word)));
+                }
+                "map" | "geo" | "split_clients" => {
+                    for name in one.words.last().map(|word| variables(word)).unwrap_or_default() {
+                        *self.set.entry(name).or_default() += 1;
+                    }
+                    let values = one.inner().iter().flat_map(|inner| &inner.words);
+                    self.others.extend(values.flat_map(|word| variables(word)));
+                    let sources = &one.words[..one.words.len().saturating_sub(1)];
+                    self.others.extend(sources.iter().flat_map(|word| variables(word)));
+                    continue;
+                }
+                _ => self.others.extend(found()),
+            }
+            self.read(one.inner());
+        }
+    }
+}
+
+/// The maps whose variables nothing else sets, and the variables that are set to decide about the
+/// store alone.
+pub(crate) fn switches(all: &[Directive]) -> (Maps, BTreeSet<String>) {
+    let mut uses = Uses::default();
+    uses.read(all);
+    let maps = named(all, "map").filter_map(map);
+    let maps = maps.filter(|(name, _)| uses.set.get(name) == Some(&1)).collect();
+    let of_store = uses.by_set.iter().filter(|name| uses.of_store.contains(*name));
+    (maps, of_store.filter(|name| !uses.others.contains(*name)).cloned().collect())
+}
+
+/// The variable and the cookies of a `map` block. Returns `None` if our file cannot express it.
+pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
+    let variable = only(block.word(1))?;
+    let is_off = |text: &str| matches!(text, "" | "0");
+    let (default, others): (Vec<&Directive>, Vec<&Directive>) =
+        block.inner().iter().partition(|one| one.name == "default");
+    let default = default.first().map_or("", |one| one.word(0));
+    match only(block.word(0))?.as_str() {
+        "http_cookie" if is_off(default) => {
+            let mut all = Vec::new();
+            for one in others.iter().filter(|one| !is_off(one.word(0))) {
+                if all.len() > PATTERNS_MAX {
+                    return None;
+                }
+                all.extend(cookies(one.name.strip_prefix('~')?).filter(|(_, exact)| *exact)?.0);
+            }
+            Some((variable, all))
+        }
+        name => {
+            let name = name.strip_prefix("cookie_")?;
+            let exact = others.len() == 1 && is_off(others[0].word(0)) && others[0].name.is_empty();
+            (exact && !is_off(default)).then(|| (variable, vec![name.to_owned()]))
+        }
+    }
 }
 
 #[cfg(test)]

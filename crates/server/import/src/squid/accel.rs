@@ -5,7 +5,6 @@ use super::access::Rule;
 use super::acl::{Hosts, Set, both_domains};
 use super::lines::Line;
 use super::peers;
-use super::purge::is_about_purge;
 use crate::note::Notes;
 use crate::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Unprotected};
 use crate::tree::{self, Section, Value, authority};
@@ -241,7 +240,7 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
     let mut last_denies = false;
     for (number, rule) in rules.iter().enumerate() {
         last_denies = !rule.allow;
-        if is_about_purge(rule) {
+        if rule.is_about_purge() {
             continue;
         }
         let parts = rule.parts();

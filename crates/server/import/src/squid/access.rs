@@ -11,7 +11,6 @@ use ipnet::IpNet;
 
 use super::acl::{Addresses, Set, both_domains, both_ports, everyone, other_ports};
 use super::lines::Line;
-use super::purge::is_about_purge;
 use crate::limits::NETWORKS_MAX;
 use crate::note::{Fate, Notes};
 use crate::table::Becomes::{self, Carried, Left, Nothing, Text};
@@ -40,7 +39,22 @@ impl Rule {
     pub(crate) fn parts(&self) -> Vec<&(bool, Set)> {
         self.literals.iter().filter(|one| !is_everyone(one)).collect()
     }
+
+    /// Whether the rule is for PURGE alone.
+    pub(crate) fn is_about_purge(&self) -> bool {
+        let names = |(negated, set): &(bool, Set)| match set {
+            Set::Methods(methods) => !negated && methods == &[PURGE],
+            _ => false,
+        };
+        self.literals.iter().any(names)
+    }
 }
+
+/// The method that removes a response from the store.
+pub(crate) const PURGE: &str = "PURGE";
+
+/// What becomes of a line that should have a rule and has none.
+pub(super) const NO_RULE: Becomes = Left("a rule begins with allow or deny");
 
 /// What requests are let in for, as sets.
 #[derive(Debug, Default)]
@@ -81,7 +95,7 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
     let (ports, connect_ports) = (all.clone(), all);
     let within = Addresses::everyone();
     let mut sets = Sets { ports, connect_ports, within, ..Sets::default() };
-    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !is_about_purge(rule)) {
+    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.is_about_purge()) {
         let becomes = if rule.allow { sets.allow(rule) } else { sets.deny(rule) };
         notes.became(&rule.line.at, &becomes);
         // It is for all requests.
@@ -120,7 +134,7 @@ impl Sets {
             Some(networks) => self.clients = networks,
             None => {
                 self.unprotected = true;
-                for rule in rules.iter().filter(|rule| rule.allow && !is_about_purge(rule)) {
+                for rule in rules.iter().filter(|rule| rule.allow && !rule.is_about_purge()) {
                     let text = format!("it is part of more than {NETWORKS_MAX} networks");
                     notes.unprotected(&rule.line.at, text);
                 }

@@ -1,8 +1,8 @@
 //! Other caches: `[[peer]]`, `[hierarchy]`, `[icp]` and `[htcp]`, for clients that use the proxy.
 
+use super::access::NO_RULE;
 use super::acl::{Addresses, Set};
 use super::lines::{Line, public};
-use super::table::NO_RULE;
 use super::{Squid, texts_of};
 use crate::limits::NETWORKS_MAX;
 use crate::route::add;

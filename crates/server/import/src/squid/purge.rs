@@ -4,21 +4,10 @@
 //! names only networks. The networks that an earlier line denies are cut out. An earlier line that
 //! denies by anything else (a password, a time) denies all networks.
 
-use super::access::Rule;
+use super::access::{PURGE, Rule};
 use super::acl::{Addresses, Set};
 use crate::limits::NETWORKS_MAX;
 use crate::note::Notes;
-
-const PURGE: &str = "PURGE";
-
-/// Whether a rule is for PURGE alone.
-pub(crate) fn is_about_purge(rule: &Rule) -> bool {
-    let names = |(negated, set): &(bool, Set)| match set {
-        Set::Methods(methods) => !negated && methods == &[PURGE],
-        _ => false,
-    };
-    rule.literals.iter().any(names)
-}
 
 /// The networks as `purge.from` has them. Writes the notes of rules about PURGE.
 pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
@@ -41,7 +30,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
         let clients = Rule::clients(others.iter().copied());
         let at = &rule.line.at;
         match (rule.allow, clients) {
-            (true, _) if !is_about_purge(rule) => {}
+            (true, _) if !rule.is_about_purge() => {}
             (true, Some(clients)) => {
                 let more = clients.without(&denied);
                 if more == Addresses::default() {
@@ -69,14 +58,14 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
                     (None, [(_, set)]) if is_url(set) => {}
                     _ => denied = Addresses::everyone(),
                 }
-                if is_about_purge(rule) {
+                if rule.is_about_purge() {
                     notes.carried(at);
                 }
             }
         }
     }
     let Some(networks) = from.networks(NETWORKS_MAX) else {
-        for rule in rules.iter().filter(|rule| rule.allow && is_about_purge(rule)) {
+        for rule in rules.iter().filter(|rule| rule.allow && rule.is_about_purge()) {
             let text = format!("it is part of more than {NETWORKS_MAX} networks");
             notes.left(&rule.line.at, text);
         }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::Squid;
+use super::access::NO_RULE;
 use super::acl::Set;
 use super::lines::{Line, time};
-use super::table::NO_RULE;
 use crate::note::Place;
 use crate::pattern::COOKIE_NAMES;
 use crate::route::{Keys, Lifetime, add};

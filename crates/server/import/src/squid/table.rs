@@ -2,6 +2,7 @@
 //!
 //! To add a directive, add a line: a reason, or a function that writes keys.
 
+use super::access::NO_RULE;
 use super::acl::Set;
 use super::lines::{Line, size, time};
 use super::{Squid, accel, peers, ports, shaping, store};
@@ -175,7 +176,6 @@ fn allows_all(line: &Line) -> bool {
     line.words == ["allow", "all"] && !line.name.starts_with("adaptation")
 }
 
-pub(super) const NO_RULE: Becomes = Left("a rule begins with allow or deny");
 const NO_SIZE: Becomes = Left("it is not a size");
 const NO_TIMEOUT: &str = "a time-out is from a millisecond to a day";
 

@@ -1,13 +1,13 @@
-//! What a branch whose condition is not known can do.
+//! What a branch whose condition is not known can do, and which statements keep no request out.
 
 use std::collections::BTreeSet;
 
 use super::Run;
 use super::conditions::{is_background, is_by_address, status_min};
-use super::eval::{is_harmless, is_normalised_host, is_setting, status_of};
-use super::lexer::Word;
+use super::lexer::{Word, call};
 use super::parser::{Arm, Kind, Stmt};
 use super::state::request_field;
+use crate::table::is_one;
 
 /// What a branch that is not known can do.
 #[derive(Debug, Default)]
@@ -129,4 +129,42 @@ pub(super) fn new_status(value: &[Word]) -> Option<u64> {
         [Word::Name(number)] => number.parse().ok(),
         _ => None,
     }
+}
+
+/// The status of `synth`.
+pub(super) fn status_of(words: &[Word]) -> Option<u64> {
+    words.iter().find_map(|word| match word {
+        Word::Name(number) => number.parse().ok(),
+        _ => None,
+    })
+}
+
+/// Variables that are not carried, and keep no request out.
+const SETTINGS: &str = "req.url bereq.url req.esi req.esi_level req.grace req.ttl \
+    req.hash_always_miss req.hash_ignore_busy client.identity bereq.connect_timeout \
+    bereq.first_byte_timeout bereq.between_bytes_timeout";
+
+pub(super) fn is_setting(name: &str) -> bool {
+    is_one(SETTINGS, name)
+}
+
+/// Functions that keep no request out. Any other could.
+pub(super) fn is_harmless(name: &str) -> bool {
+    let known = ["synthetic", "ban", "std.log", "std.syslog", "std.collect", "std.cache_req_body"];
+    known.contains(&name) || name.starts_with("cookie.") || name.starts_with("header.")
+}
+
+/// The client's Host in lower case, or without its port.
+pub(super) fn is_normalised_host(to: &str, value: &[Word]) -> bool {
+    let is_host = |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(to));
+    let Some((name, arguments)) = call(value) else { return false };
+    let ports = [":[0-9]+", ":[0-9]+$", r":\d+", r":\d+$"];
+    request_field(to) == Some("host")
+        && match (name, &arguments[..]) {
+            ("std.tolower", [host]) => is_host(host),
+            ("regsub", [host, Word::Text(pattern), Word::Text(empty)]) => {
+                is_host(host) && ports.contains(&pattern.as_str()) && empty.is_empty()
+            }
+            _ => false,
+        }
 }

@@ -14,8 +14,8 @@
 
 use super::Run;
 use super::conditions::{comparisons, mentions, truth};
-use super::doubts::new_status;
-use super::lexer::{Word, call};
+use super::doubts::{is_harmless, is_normalised_host, is_setting, new_status, status_of};
+use super::lexer::Word;
 use super::parser::{Arm, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field, response_field};
 use super::store;
@@ -25,7 +25,6 @@ use crate::note::Fate;
 use crate::pattern::COOKIE_NAMES;
 use crate::route::{CAPTURES, Lifetime, add, all_statuses};
 use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text, Unprotected};
-use crate::table::is_one;
 
 /// The limit on statements and comparisons that are run, for all cells together.
 const STEPS_MAX: usize = 1_000_000;
@@ -501,14 +500,6 @@ fn other(name: &str, words: &[Word], state: &mut State) -> Becomes {
     }
 }
 
-/// The status of `synth`.
-pub(super) fn status_of(words: &[Word]) -> Option<u64> {
-    words.iter().find_map(|word| match word {
-        Word::Name(number) => number.parse().ok(),
-        _ => None,
-    })
-}
-
 /// Adds what `hash_data` names to the key. Returns whether the key has it.
 fn hashed(words: &[Word], state: &mut State) -> bool {
     let (only, cookie) = match words {
@@ -553,36 +544,6 @@ const STORED: &str = "it would change stored responses, not only what clients se
 const GZIP: &str = "only stored responses are coded, for each client that accepts it";
 const SENT: &str = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
-
-/// Variables that are not carried, and keep no request out.
-const SETTINGS: &str = "req.url bereq.url req.esi req.esi_level req.grace req.ttl \
-    req.hash_always_miss req.hash_ignore_busy client.identity bereq.connect_timeout \
-    bereq.first_byte_timeout bereq.between_bytes_timeout";
-
-pub(super) fn is_setting(name: &str) -> bool {
-    is_one(SETTINGS, name)
-}
-
-/// Functions that keep no request out. Any other could.
-pub(super) fn is_harmless(name: &str) -> bool {
-    let known = ["synthetic", "ban", "std.log", "std.syslog", "std.collect", "std.cache_req_body"];
-    known.contains(&name) || name.starts_with("cookie.") || name.starts_with("header.")
-}
-
-/// The client's Host in lower case, or without its port.
-pub(super) fn is_normalised_host(to: &str, value: &[Word]) -> bool {
-    let is_host = |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(to));
-    let Some((name, arguments)) = call(value) else { return false };
-    let ports = [":[0-9]+", ":[0-9]+$", r":\d+", r":\d+$"];
-    request_field(to) == Some("host")
-        && match (name, &arguments[..]) {
-            ("std.tolower", [host]) => is_host(host),
-            ("regsub", [host, Word::Text(pattern), Word::Text(empty)]) => {
-                is_host(host) && ports.contains(&pattern.as_str()) && empty.is_empty()
-            }
-            _ => false,
-        }
-}
 
 /// Whether the program replaces X-Forwarded-For, instead of adding to it as Varnish does.
 pub(crate) fn replaces_forwarded(program: &Program) -> bool {

@@ -11,7 +11,7 @@ use outcome::Fault;
 use runtime::time;
 use upstream::BodyLength;
 
-use super::client::Streams;
+use super::streams::Streams;
 use core_io::pace::Pace;
 use exchange::client::{self, RequestBody as _};
 use exchange::limits::Limits;

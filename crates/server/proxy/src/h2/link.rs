@@ -39,9 +39,9 @@ use runtime::time::{self, Instant};
 use runtime::wake;
 use transport::shares::Share;
 
-use super::client::Shared;
 use super::message::write_request;
 use super::serve::{self, Server, exchange};
+use super::streams::Shared;
 use crate::coding::Coding;
 use crate::h1::{Accepted, end, linger};
 use core_io::pace::Taking;

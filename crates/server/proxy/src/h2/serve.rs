@@ -11,7 +11,8 @@ use outcome::Refusal;
 use runtime::time;
 
 use super::body::RequestBody;
-use super::client::{StreamClient, Streams};
+use super::client::StreamClient;
+use super::streams::Streams;
 use crate::h1::{refusal_text, write_refusal};
 use exchange::hit::{FastPath, HIT, fresh_hit};
 use exchange::logged::Origin;

@@ -35,7 +35,7 @@ use super::saved_index::{
     self, COPY_BYTES, HEAD_AT, PREAMBLE_BYTES, Preamble, SLICE_HEADER_BYTES, decode_head,
     decode_slice_header, encode_head,
 };
-use super::segments::{Alive, Segments};
+use super::segments::{Alive, FILE_NAME, Segments};
 use super::signal::{Rounds, Signal};
 use super::superblock::{self, Read, Superblock};
 use super::zero_copy::{self, ZeroCopy};
@@ -43,8 +43,6 @@ use super::{DiskStore, Failures, Files, Inner, Options};
 use crate::key::KeyHasher;
 use crate::purges::{PURGE_PREFIX_BYTES_MAX, PURGE_PREFIXES_MAX, PURGE_RECORDS_MAX, Purges};
 
-/// The file with the records.
-pub(super) const SEGMENTS: &str = "segments";
 /// Maximum length of a saved head. Purges are bounded well below.
 const HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -233,7 +231,7 @@ async fn open_files(path: &Path, superblock: File) -> io::Result<Files> {
     let direct = OpenOptions { direct: true, ..OpenOptions::CREATE };
     Ok(Files {
         superblock,
-        segments: File::open_with(path.join(SEGMENTS), direct).await?,
+        segments: File::open_with(path.join(FILE_NAME), direct).await?,
         journals: [open("journal-0").await?, open("journal-1").await?],
         indexes: [open("index-0").await?, open("index-1").await?],
     })

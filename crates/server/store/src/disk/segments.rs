@@ -25,6 +25,9 @@ use super::limits::{
 };
 use super::record::Unwritten;
 
+/// The file with the segments.
+pub(super) const FILE_NAME: &str = "segments";
+
 /// A record that waits to be written.
 #[derive(Clone, Debug)]
 pub(super) struct Write {

@@ -39,7 +39,7 @@ use super::limits::{
     KNOWN_META_BYTES_MAX, LEAVING_AT_ONCE, SHARED_BYTES_MIN, SHARED_RECORDS_MAX, WATCHES_MAX,
 };
 use super::record::{Blocks, HEADER_BYTES, Header, SUM_BYTES};
-use super::recover::SEGMENTS;
+use super::segments::FILE_NAME;
 use super::{Inner, Options, Verify};
 
 /// A record: segment, offset, and the life of the segment.
@@ -175,7 +175,7 @@ async fn begin(options: &Options) -> Result<OpenWatch, String> {
     }
     fs::check_page_sharing(&options.path).await?;
     mark(&options.path).await?;
-    let watch = OpenWatch::new(options.path.join(SEGMENTS)).await;
+    let watch = OpenWatch::new(options.path.join(FILE_NAME)).await;
     watch.map_err(|error| format!("opens by other programs cannot be watched (inotify): {error}"))
 }
 

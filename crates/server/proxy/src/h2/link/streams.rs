@@ -11,7 +11,7 @@ use http2::{ErrorCode, StreamId};
 use outcome::Fault;
 use runtime::wake;
 
-use super::super::client::{Shared, Stop, Streams};
+use super::super::streams::{Shared, Stop, Streams};
 use super::{Link, State};
 use exchange::client::Gone;
 

@@ -1,0 +1,293 @@
+//! The scenarios: which requests the servers get, and what of them reaches the origin.
+//!
+//! A scenario names the servers that its ratios are taken to. Which rows a scenario has, the servers
+//! know.
+
+use load::Protocol;
+
+/// The scenario in which each connection is a tunnel.
+pub(crate) const TUNNEL: &str = "tunnel";
+/// Connections that carry requests, unless the scenario says otherwise.
+pub(crate) const HOT: u32 = 64;
+/// Idle connections of the cold scenario.
+pub(crate) const COLD: u32 = 10_000;
+/// The floor of answers, and that of what is passed on.
+pub(crate) const NULL_SERVER: &str = "null";
+pub(crate) const NULL_RELAY: &str = "relay";
+/// HAProxy without a cache: long bodies by splice(2), and tunnels.
+pub(crate) const HAPROXY_SPLICE: &str = "haproxy-splice";
+
+/// Where a server stores bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Memory,
+    Disk,
+    /// It stores nothing: a floor, which rows are compared with.
+    Floor,
+}
+
+/// How the requests of a scenario use TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// Not at all.
+    No,
+    /// On connections that are kept.
+    Kept,
+    /// On a new connection for each request.
+    New { resumed: bool },
+}
+
+/// The requests that the servers get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// `{n}` is replaced by the number of the object, `{new}` by a number that no other request of
+    /// the visit has, `{visit}` by one that no other visit has.
+    pub(crate) path: &'static str,
+    /// The number of objects; each is requested equally often.
+    pub(crate) objects: u32,
+    pub(crate) body_bytes: u64,
+    /// Length of a request's body. If it is not 0, requests are POST.
+    pub(crate) post_bytes: u32,
+    /// Connections that carry requests.
+    pub(crate) hot: u32,
+    pub(crate) cold: u32,
+    /// The floor speaks HTTP/1.
+    pub(crate) protocol: Protocol,
+    /// The server that ratios are taken to.
+    pub(crate) floor: &'static str,
+    /// The peer that has a column with ratios to it.
+    pub(crate) peer: &'static str,
+    pub(crate) origin: AtOrigin,
+    pub(crate) tls: Tls,
+    pub(crate) tier: Tier,
+}
+
+/// What reaches the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtOrigin {
+    /// No request: all are hits.
+    Nothing,
+    /// Each request.
+    Each,
+    /// Each request, which is then stored: no second one for the same URL.
+    EachOnce,
+    /// Each request, as a condition that the origin answers with 304.
+    EachUnchanged,
+}
+
+impl Scenario {
+    /// Whether no request reaches the origin.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.origin == AtOrigin::Nothing
+    }
+
+    /// Whether it is about what passes through a server.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.floor == NULL_RELAY
+    }
+
+    /// Whether each connection is a tunnel to the origin.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.name == TUNNEL
+    }
+
+    /// Whether the servers must have stored all objects before the visits.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.objects > 1
+    }
+
+    /// Whether bodies come from the disk. Such scenarios run only if they are named.
+    pub(crate) fn is_of_disk(&self) -> bool {
+        self.tier == Tier::Disk
+    }
+
+    /// The number of visits that make a cell. Opening ten thousand connections takes a second, so
+    /// that scenario has fewer.
+    pub(crate) fn passes(&self) -> u32 {
+        if self.cold > 0 { 2 } else { 6 }
+    }
+}
+
+/// The scenario that the others differ from.
+pub(crate) const HIT: Scenario = Scenario {
+    name: "hit",
+    title: "cached hit of 1 KB, 64 keep-alive connections",
+    path: "/obj/1?size=1024",
+    objects: 1,
+    body_bytes: 1024,
+    post_bytes: 0,
+    hot: HOT,
+    cold: 0,
+    protocol: Protocol::Http1,
+    floor: NULL_SERVER,
+    peer: "haproxy",
+    origin: AtOrigin::Nothing,
+    tls: Tls::No,
+    tier: Tier::Memory,
+};
+
+const MISS: Scenario = Scenario {
+    name: "miss",
+    title: "miss passed through (no-store) of 1 KB, 64 keep-alive connections",
+    path: "/obj/2?size=1024&cc=no-store",
+    floor: NULL_RELAY,
+    origin: AtOrigin::Each,
+    ..HIT
+};
+
+const DISK_HIT: Scenario = Scenario {
+    name: "disk_hit_1k",
+    title: "hit on disk of 1 KB, 16,000 objects in the page cache, 64 keep-alive connections",
+    path: "/obj/{n}?size=1024",
+    objects: 16_000,
+    tier: Tier::Disk,
+    ..HIT
+};
+
+/// All scenarios, in the order in which they run and are shown.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    HIT,
+    Scenario {
+        name: "cold",
+        title: "the same with 10,000 additional idle connections",
+        cold: COLD,
+        ..HIT
+    },
+    Scenario {
+        name: "http2",
+        title: "cached hit of 1 KB over HTTP/2, 64 connections with 1 stream",
+        protocol: Protocol::Http2 { streams: 1 },
+        ..HIT
+    },
+    Scenario {
+        name: "http2_10",
+        title: "cached hit of 1 KB over HTTP/2, 64 connections with 10 streams",
+        protocol: Protocol::Http2 { streams: 10 },
+        ..HIT
+    },
+    Scenario {
+        name: "http2_cold",
+        title: "the same with 1 stream and 10,000 additional idle connections of HTTP/2",
+        protocol: Protocol::Http2 { streams: 1 },
+        cold: COLD,
+        ..HIT
+    },
+    Scenario {
+        name: "http3",
+        title: "cached hit of 1 KB over HTTP/3, 64 connections with 1 stream",
+        protocol: Protocol::Http3 { streams: 1 },
+        peer: "caddy",
+        ..HIT
+    },
+    Scenario {
+        name: "http3_10",
+        title: "cached hit of 1 KB over HTTP/3, 64 connections with 10 streams",
+        protocol: Protocol::Http3 { streams: 10 },
+        peer: "caddy",
+        ..HIT
+    },
+    MISS,
+    Scenario {
+        name: "stored",
+        title: "miss of 1 KB that is stored, a new URL for each request",
+        path: "/obj/4?size=1024&new={new}&visit={visit}",
+        origin: AtOrigin::EachOnce,
+        ..MISS
+    },
+    Scenario {
+        name: "revalidated",
+        title: "stored response of 1 KB that the origin confirms each time (304), 4,096 objects",
+        path: "/obj/{n}?size=1024&cc=max-age%3D0",
+        // Enough that two requests for the same object rarely share a validation.
+        objects: 4_096,
+        peer: "varnish",
+        origin: AtOrigin::EachUnchanged,
+        ..MISS
+    },
+    Scenario {
+        name: "post",
+        title: "POST of 1 KB passed through, answered with 16 bytes",
+        path: "/obj/5?size=16&cc=no-store",
+        body_bytes: 16,
+        post_bytes: 1024,
+        ..MISS
+    },
+    Scenario {
+        name: TUNNEL,
+        title: "1 KB there and 1 KB back through a tunnel, 64 tunnels",
+        path: "/obj/6?size=1024&cc=no-store",
+        post_bytes: 1024,
+        peer: "nginx-stream",
+        ..MISS
+    },
+    Scenario {
+        name: "passed_64k",
+        title: "miss passed through (no-store) of 64 KB",
+        path: "/obj/7?size=65536&cc=no-store",
+        body_bytes: 65_536,
+        peer: HAPROXY_SPLICE,
+        ..MISS
+    },
+    Scenario {
+        name: "passed_1m",
+        title: "miss passed through (no-store) of 1 MB, 16 keep-alive connections",
+        path: "/obj/8?size=1048576&cc=no-store",
+        body_bytes: 1 << 20,
+        // With 64, a slow server completes no request in a visit.
+        hot: 16,
+        peer: HAPROXY_SPLICE,
+        ..MISS
+    },
+    Scenario {
+        name: "large",
+        title: "cached hit of 64 KB, 64 keep-alive connections",
+        path: "/obj/3?size=65536",
+        body_bytes: 65536,
+        ..HIT
+    },
+    Scenario {
+        name: "tls",
+        title: "cached hit of 1 KB over TLS 1.3, 64 keep-alive connections",
+        tls: Tls::Kept,
+        ..HIT
+    },
+    Scenario {
+        name: "tls_large",
+        title: "cached hit of 64 KB over TLS 1.3, 64 keep-alive connections",
+        path: "/obj/3?size=65536",
+        body_bytes: 65536,
+        tls: Tls::Kept,
+        ..HIT
+    },
+    Scenario {
+        name: "tls_full",
+        title: "new connection, full handshake, hit of 1 KB, close",
+        tls: Tls::New { resumed: false },
+        ..HIT
+    },
+    Scenario {
+        name: "tls_resumed",
+        title: "new connection, resumed handshake, hit of 1 KB, close",
+        tls: Tls::New { resumed: true },
+        ..HIT
+    },
+    DISK_HIT,
+    Scenario {
+        name: "disk_hit_16k",
+        title: "hit on disk of 16 KB, 8,000 objects in the page cache, 64 keep-alive connections",
+        path: "/obj/{n}?size=16384",
+        objects: 8_000,
+        body_bytes: 16_384,
+        ..DISK_HIT
+    },
+    Scenario {
+        name: "disk_hit_1m",
+        title: "hit on disk of 1 MB, 200 objects in the page cache, 64 keep-alive connections",
+        path: "/obj/{n}?size=1048576",
+        objects: 200,
+        body_bytes: 1 << 20,
+        ..DISK_HIT
+    },
+];
