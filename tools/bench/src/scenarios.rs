@@ -1,7 +1,7 @@
 //! The scenarios: which requests the servers get, and what of them reaches the origin.
 //!
-//! A scenario names the servers that its ratios are taken to. Which rows a scenario has, the servers
-//! know.
+//! A scenario names the servers that its ratios are taken to. A server says which scenarios have a
+//! row of the server.
 
 use load::Protocol;
 

@@ -34,6 +34,7 @@ mod via;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use coding::Rules;
@@ -438,6 +439,14 @@ impl Origin {
     /// The default port of its scheme.
     pub fn default_port(&self) -> u16 {
         if self.tls.is_some() { 443 } else { 80 }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Origin, String> {
+        Origin::from_url(url)
     }
 }
 

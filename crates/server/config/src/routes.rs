@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use hashbrown::HashSet;
@@ -153,6 +154,14 @@ impl Host {
     }
 }
 
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Host, String> {
+        Host::parse(text)
+    }
+}
+
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -220,6 +229,14 @@ impl Path {
             true => Ok(Path::Start(text.to_owned())),
             false => Err(format!("{text:?} is not the start of a path: write a text before *")),
         }
+    }
+}
+
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Path, String> {
+        Path::parse(text)
     }
 }
 

@@ -10,7 +10,6 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::here::{Here, a_type, listed};
-use super::{Host, Origin, Path as RoutePath};
 
 /// Type, unit and bounds of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,30 +336,6 @@ impl<T: FromStr<Err = String>> Setting for Parsed<T> {
 
     fn show(&self, _: &Kind) -> Option<String> {
         Some(quoted(&self.written))
-    }
-}
-
-impl FromStr for Origin {
-    type Err = String;
-
-    fn from_str(url: &str) -> Result<Origin, String> {
-        Origin::from_url(url)
-    }
-}
-
-impl FromStr for Host {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Host, String> {
-        Host::parse(text)
-    }
-}
-
-impl FromStr for RoutePath {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<RoutePath, String> {
-        RoutePath::parse(text)
     }
 }
 

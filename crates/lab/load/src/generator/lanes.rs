@@ -1,8 +1,8 @@
 //! The lanes of a run, and the requests of a link: what HTTP/2 and HTTP/3 share.
 //!
 //! A lane knows its request and what has come of the response. A link knows which lanes wait for a
-//! stream, and which stream a lane has. So a connection tells what it has received by the number of
-//! a stream alone.
+//! stream, and which stream a lane has. So a connection reports what it has received by the number
+//! of a stream alone.
 
 use std::collections::VecDeque;
 

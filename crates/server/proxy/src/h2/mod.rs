@@ -3,8 +3,8 @@
 //!
 //! `link` is one connection: it reads frames in turns, answers fresh hits at once, and starts an
 //! exchange for every other request. The rest serves HTTP/3 too: `streams` is what both connections
-//! do for an exchange, `serve` is the way of one request, `client` sends the response of its stream, `body` is its content, and `message` writes heads in
-//! the form of the other version.
+//! do for an exchange, `serve` is the way of one request, `client` sends the response of its
+//! stream, `body` is its content, and `message` writes heads in the form of the other version.
 //!
 //! What never happens: bytes of a client reach an upstream as they were received. A request is
 //! built from checked fields, and `http1` parses it like any other.
