@@ -177,8 +177,8 @@ fn has_dropped_privileges(pid: &str) {
     }
 }
 
-/// What the server tells its supervisor next. The kernel does not repeat a call with a time limit
-/// after a signal.
+/// The next notification of the server. The kernel does not repeat a call with a time limit after a
+/// signal.
 fn notification(supervisor: &UnixDatagram) -> String {
     let mut bytes = [0; 512];
     let count = loop {
