@@ -29,7 +29,7 @@ pub struct Scratch {
     /// The size of the list (RFC 9113 section 6.5.2) and its limits.
     pub(crate) size: usize,
     /// Fields `cookie` after the first. They are joined, so they count as one field together.
-    crumbs: usize,
+    pub(crate) crumbs: usize,
     /// A limit was exceeded: later fields are decoded and not stored.
     pub(crate) overflow: bool,
 }
