@@ -16,10 +16,9 @@
 //!   thread.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! expensive scenarios of the simulated server with all their seeds, histories of the cache with
-//! fresh seeds, a longer simulation, `unsafe` code under Miri, what cores share under loom, the
-//! bugs planted on purpose, lints of benchmarks, and each half of the product without
-//! the other.
+//! expensive random tests with all their seeds, histories of the cache with fresh seeds, a longer
+//! simulation, `unsafe` code under Miri, what cores share under loom, the bugs planted on purpose,
+//! lints of benchmarks, and each half of the product without the other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -45,6 +44,8 @@ const END_TO_END_THREADS: &str = "3";
 /// The other test program that takes long. It comes first, so that both lanes end at about the same
 /// time.
 const TWIN: &str = "server twin";
+/// Programs that each run gives a third of their seeds, and [`nightly`] all of them.
+const ALL_SEEDS: [&str; 4] = [TWIN, "http2 model", "fleet planted", "interpose differential"];
 /// The end-to-end tests of the studies.
 const STUDIES: &str = "studies end_to_end";
 /// The example that simulates the disk store.
@@ -184,12 +185,14 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
         totals.add(&program.name, program.run(&[NIGHTLY, "--test-threads=1"]));
         report_time(&program.name, since);
     }
+    for program in programs.iter().filter(|program| ALL_SEEDS.contains(&&*program.name)) {
+        let mut command = program.command(&EACH_RUN);
+        totals.add(&program.name, printed(command.env("PLIMSOLL_ALL_SEEDS", "1")));
+    }
+    report_time("tests with all their seeds", since);
     let (twin, histories) = HISTORIES;
     let twin = programs.iter().find(|program| program.name == twin);
     let twin = twin.ok_or_else(|| io::Error::other("cargo names no twin"))?;
-    let mut command = twin.command(&EACH_RUN);
-    totals.add(&twin.name, printed(command.env("PLIMSOLL_ALL_SEEDS", "1")));
-    report_time("scenarios with all their seeds", since);
     let first = u64::from(std::process::id()) * HISTORIES_SEEDS;
     let seeds = format!("{first}..{}", first + HISTORIES_SEEDS);
     println!("histories with PLIMSOLL_SEEDS={seeds}");

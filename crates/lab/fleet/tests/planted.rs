@@ -11,13 +11,16 @@ use fleet::forecast::Outlook;
 use fleet::home::{Asked, Home};
 use fleet::outliers::outliers;
 
+/// In 20 fleets if `PLIMSOLL_ALL_SEEDS` is set, as by `make nightly`; otherwise in 7.
 #[test]
 fn what_is_planted_is_found_in_nineteen_of_twenty_fleets() {
-    let found = ask_all(20, &Plan::planted());
+    let all = std::env::var_os("PLIMSOLL_ALL_SEEDS").is_some();
+    let (fleets, right_min, some_min) = if all { (20, 19, 17) } else { (7, 6, 5) };
+    let found = ask_all(fleets, &Plan::planted());
     let right = found.iter().filter(|found| found.is_right()).count();
-    assert!(right >= 19, "{right}: {found:#?}");
-    assert!(found.iter().filter(|found| found.covered).count() >= 17, "{found:#?}");
-    assert!(found.iter().filter(|found| found.procedures).count() >= 17, "{found:#?}");
+    assert!(right >= right_min, "{right}: {found:#?}");
+    assert!(found.iter().filter(|found| found.covered).count() >= some_min, "{found:#?}");
+    assert!(found.iter().filter(|found| found.procedures).count() >= some_min, "{found:#?}");
 }
 
 #[test]

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_boost_programs");
-/// Random programs of an ordinary run.
-const COUNT: u64 = 3000;
+/// Random programs of an ordinary run, and of one with `PLIMSOLL_ALL_SEEDS`, as by `make nightly`.
+const COUNT: u64 = 1000;
+const COUNT_OF_ALL: u64 = 3000;
 /// This many share a process.
 const BATCH: u64 = 250;
 /// A program that takes longer hangs and is killed.
@@ -122,7 +123,9 @@ fn of_environment(name: &str, default: u64) -> u64 {
 
 #[test]
 fn random_programs_do_the_same_boosted() {
-    let count = of_environment("PLIMSOLL_BOOST_PROGRAMS", COUNT);
+    let all = std::env::var_os("PLIMSOLL_ALL_SEEDS").is_some();
+    let count = if all { COUNT_OF_ALL } else { COUNT };
+    let count = of_environment("PLIMSOLL_BOOST_PROGRAMS", count);
     let first = of_environment("PLIMSOLL_BOOST_SEED", 1);
     let (mut calls, mut plain_calls, mut differences) = (0, 0, 0);
     for from in (first..first + count).step_by(BATCH as usize) {

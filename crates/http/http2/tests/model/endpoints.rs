@@ -340,7 +340,7 @@ fn windows_are_whole(mut pair: Pair) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 240,
+        cases: crate::some(240),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -33,7 +33,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 6000,
+        cases: crate::some(6000),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
