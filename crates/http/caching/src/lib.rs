@@ -1,9 +1,9 @@
-//! RFC 9111 and related RFCs as functions: may a response be stored, may it be reused, what must
-//! the origin be asked.
+//! RFC 9111 and related RFCs as functions: whether a response may be stored, whether a stored
+//! response may be reused, and what to send to the origin.
 //!
 //! No I/O, no clock, no state: field lines come in through [`FieldSource`], times as unix
 //! milliseconds. Results name the rule that decided, for the log, `Cache-Status` and explanations.
-//! Input may be any bytes; none of them panic.
+//! Input may be any bytes, and no input causes a panic.
 //!
 //! # The steps of a request
 //! 1. [`RequestHints::of`], during the walk over the request's fields that happens anyway.
@@ -18,16 +18,17 @@
 //!    [`decide_collapsed`] for requests that waited.
 //!    After an unsafe method: [`invalidates`] and [`invalidated_locations`].
 //!
-//! If a request selects several responses, the one that [`StoredMeta::goes_before`] the others is
-//! used. If it selects none of the stored ones, [`offered_tag`] says which can be offered to the
-//! origin, and [`meant_by_304`] which one a 304 confirms.
+//! If a request selects several stored responses, the response that [`StoredMeta::goes_before`] the
+//! other responses is used. If a request selects no stored response, [`offered_tag`] says which
+//! tags can be offered to the origin, and [`meant_by_304`] says which stored response a 304
+//! confirms.
 //!
 //! # What it promises
 //!
-//! Each refusal to store or reuse has a named reason. The functions are compared with a second
-//! reading of RFC 9111, which is slow and plain, by random messages and histories.
+//! Each refusal to store or reuse has a named reason. Tests with random messages and histories
+//! compare the functions with a second implementation of RFC 9111, which is slow and plain.
 //!
-//! Below, the RFCs clause by clause, with the function and the tests of each.
+//! The list below has the RFCs clause by clause, with the function and the tests of each clause.
 //!
 #![doc = include_str!("clauses.md")]
 #![forbid(unsafe_code)]

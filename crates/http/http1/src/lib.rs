@@ -6,9 +6,9 @@
 //!
 //! Why strict: if a proxy and its neighbour parse a message differently, one client can inject
 //! requests into another client's connection. Anything that two careful parsers could read
-//! differently is refused, and the connection is closed; a [`Reject`] names the rule and its
-//! section. The head of a response that breaks a rule can be repaired if its meaning is certain
-//! ([`accept_response`]).
+//! differently is refused, and the connection is closed. A [`Reject`] names the broken rule and the
+//! section of the specification. If the head of a response breaks a rule but its meaning is
+//! certain, the head can be repaired ([`accept_response`]).
 //!
 //! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. The scratch stores
 //! positions, not pointers, so that a head can be moved together with its bytes

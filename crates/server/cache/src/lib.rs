@@ -3,12 +3,12 @@
 //! [`Cache`] is shared by all cores. [`key`] makes keys; [`stored`], [`partial`] and [`variants`]
 //! are the entries of the store; [`flight`] is collapsed forwarding; [`purge`], [`paths`],
 //! [`changes`], [`watch`] and [`doubts`] keep changed responses from being served; [`forms`] are
-//! the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is below the memory;
-//! [`sizing`] forecasts other sizes. The crate `caching` decides whether a response may be stored
-//! or reused.
+//! the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is the store below
+//! the memory; [`sizing`] forecasts the hit ratios of other sizes of memory. The crate `caching`
+//! decides whether a response may be stored or reused.
 //!
-//! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
-//! acknowledged change is served after it.
+//! What never happens: a lock is held during I/O or a wait; a response is served after an
+//! acknowledged change although its fetch began before the change.
 #![forbid(unsafe_code)]
 
 pub mod changes;

@@ -1,18 +1,20 @@
-//! Purges that members of a cluster have not acknowledged, and that are sent to them again.
+//! Purges that members of a cluster have not acknowledged yet. This member sends them again.
 //!
-//! An address that leaves the cluster keeps its own, and gets those that are made while it is away:
-//! the server there may be running with all that it has stored, and only its name or its network
-//! was lost for a moment. When it is back, it is behind until it has acknowledged them.
+//! The purges that wait for an address are kept when the address leaves the cluster. Purges that
+//! are made while the address is away wait for it, too. The server at the address may still be
+//! running with all its stored responses, if only its name or its network was lost for a moment.
+//! When the address is back, the member counts as behind until it has acknowledged these purges.
 //!
-//! An address that was never here may have been a member for others, with a list that did not have
-//! it here yet: then purges of that time have not reached it. So it is behind until it has marked
-//! all that it has stored as to be validated.
+//! An address that joins may have been in the lists of other members before it was in the list of
+//! this member. Purges that this member made in that time have not reached the address. So the new
+//! member counts as behind until it has marked all its stored responses as to be validated.
 //!
-//! A restart in place gives all of this to the next process. Both send the purges to the members
-//! for a while; to purge twice does no harm.
+//! A restart in place gives the backlog to the next process. For a while, both processes send the
+//! purges to the members. To purge twice does no harm.
 //!
-//! What never happens: a purge is dropped because there are too many. Everything is purged then.
-//! Only of the addresses that have left, the oldest are forgotten.
+//! What never happens: a purge is dropped because too many purges wait. If too many wait for a
+//! member, they become one purge of everything. If too many addresses have left, the address that
+//! left first is forgotten, with its purges.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,11 +1,12 @@
 //! How a response came about: `Cache-Status` for the client (RFC 9211), the outcome for the log.
 //!
-//! Every response from an origin or from the store has a member of `Cache-Status`. Our own answers
-//! (a refusal, a route's answer, the answer to a purge) came from neither and have none (RFC 9211,
-//! 2); a refusal gives its reason in `Proxy-Status` (RFC 9209).
+//! Every response from an origin or from the store has a member of `Cache-Status`. An answer that
+//! the proxy itself generates (a refusal, a route's answer, the answer to a purge) has no member
+//! (RFC 9211, 2). A refusal gives its reason in `Proxy-Status` (RFC 9209).
 //!
-//! A fresh hit says `hit` and no `ttl`: its bytes are prepared in advance, and `Age` with
-//! `Cache-Control` says the same. A stale one says how stale it is, and which rule allowed it.
+//! A fresh hit says `hit` and has no `ttl`, because its bytes are prepared in advance. `Age` and
+//! `Cache-Control` give the same information. A stale hit says how stale the response is, and which
+//! rule allowed its use.
 
 use caching::cache_status::{CacheStatus as Member, Forward, Handled};
 use caching::{Explain, StaleRule};

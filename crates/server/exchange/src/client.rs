@@ -9,15 +9,16 @@
 //!
 //! An exchange does not know which protocol its client speaks. The connection gives it the head of
 //! a request and a [`RequestBody`]; the exchange gives back one [`Response`] and its content
-//! through a [`Client`], and at last says how it ended. Framing, what becomes of the connection,
-//! and interim responses that an old client would not understand belong to the implementation.
-//! `h1`, `h2` and `h3` of the crate `proxy` are the three. Calls are dispatched statically.
+//! through a [`Client`], and at the end an [`Ending`](crate::step::Ending). Each implementation of
+//! [`Client`] decides about framing, about the further use of the connection, and about interim
+//! responses that an old client would not understand. The three implementations are `h1`, `h2` and
+//! `h3` of the crate `proxy`. Calls are dispatched statically.
 //!
-//! After a CONNECT or an upgrade, the client is a [`ByteStream`]: its connection over HTTP/1, one
-//! stream of it over HTTP/2.
+//! After a CONNECT or an upgrade, the client is a [`ByteStream`]. Over HTTP/1 the byte stream is
+//! the connection. Over HTTP/2 it is one stream of the connection.
 //!
-//! Backpressure: `offer` and `respond` never wait and buffer what the client does not take; a
-//! caller that has offered one read's worth waits in `flush` before it offers more.
+//! Backpressure: `offer` and `respond` never wait. They buffer the bytes that the client does not
+//! take. A caller that has offered the bytes of one read waits in `flush` before it offers more.
 #![expect(async_fn_in_trait, reason = "an exchange stays on its core: its futures need no Send")]
 
 use std::task::{Context, Poll};

@@ -5,20 +5,23 @@
 //!   a request that misses --> the first usable member in the order of its URL
 //!      |-- this one --> its origin, and the response is stored here
 //!      '-- another  --> it answers from its store or its origin; no answer: the next in the order
+//! ```
+//!
+//! A [`Cluster`] is part of the configuration. Its [`State`] lives as long as the process.
 //!
 //! # What it promises
 //!
-//! (`exchange/src`: `cluster.rs`, `backlog.rs`, `fetch/member.rs`, `member_calls.rs`, `spread.rs`).
-//! A request that came from a member goes to no member. A response that another member gave is
-//! stored only if its URL is requested often, so that the members' memories are one. A member that
-//! has not acknowledged our purges is not asked, and no purge counts as complete before all have
-//! purged twice. Without `[cluster]`, a hit does nothing for it, and a miss tests one pointer
-//! (docs/cluster.md).
-//! ```
+//! These files keep the promises: `cluster.rs`, `backlog.rs`, `fetch/member.rs`, `member_calls.rs`
+//! and `spread.rs` of `exchange/src`.
 //!
-//! Who owns: a [`Cluster`] is part of the configuration; its [`State`] lives as long as the
-//! process. What never happens: a request that came from a member goes to a member; a member that
-//! has not acknowledged our purges is asked.
+//! - A request that came from a member is never sent to another member.
+//! - A response that another member gave is stored only if its URL is requested often. So the
+//!   memories of the members together are nearly one memory.
+//! - This member sends no request to a member that has not acknowledged this member's purges.
+//! - A purge counts as complete only when all members have purged twice.
+//! - Without `[cluster]`, a hit does no work for the cluster, and a miss tests one pointer.
+//!
+//! `docs/cluster.md` describes the rules.
 
 use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, SocketAddr};

@@ -1,16 +1,17 @@
 //! Which form of a response a client gets: as the origin sent it, coded, or decoded.
 //!
-//! The choice is made where a response is sent, by the fields of that request, on the fast path of
-//! a hit ([`crate::hit`]), in an exchange ([`crate::serve`]) and in an explanation alike. A form
-//! that has not been made is asked for, and this client gets the response as it is. Only a client
-//! that cannot read that waits for the decoded form.
+//! The fields of the request decide, when the response is sent. The fast path of a hit
+//! ([`crate::hit`]), an exchange ([`crate::serve`]) and an explanation all call the functions of
+//! this module. If the chosen form does not exist yet, the making of the form is requested, and
+//! this client gets the response as the origin sent it. Only a client that cannot read this
+//! response waits for the decoded form.
 //!
-//! Ranges are of the response as the origin sent it: a request with `Range` gets no coded form, and
-//! a form is always sent whole, so no two forms are ever mixed.
+//! A range is always a range of the response as the origin sent it. A request with `Range` gets no
+//! coded form, and a form is always sent whole, so two forms are never mixed.
 //!
-//! What never happens: a client that does not accept a coding gets a stored response with it, not
-//! even if nothing is coded for its URI any more; a message with `no-transform` is changed; a 304
-//! gives a form the strong tag of another.
+//! What never happens: a client gets a stored response in a coding that the client does not accept
+//! (this also holds when coding is turned off for the URI meanwhile); a message with `no-transform`
+//! is changed; a 304 gives a form the strong tag of another form.
 
 use std::borrow::Cow;
 use std::sync::Arc;

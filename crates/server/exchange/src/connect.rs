@@ -6,10 +6,10 @@
 //!     '----------+------------+--> our own answer, closed
 //! ```
 //!
-//! Bytes that came together with the CONNECT belong to the tunnel. On a port where TLS is expected
-//! the first bytes must be a ClientHello that names the requested host: otherwise a tunnel to an
-//! allowed name could be used to speak to any other name that the same address serves, or to speak
-//! any protocol at all. The checked bytes are passed on unchanged.
+//! Bytes that arrived together with the CONNECT belong to the tunnel. On a port where TLS is
+//! expected, the first bytes must be a ClientHello that names the requested host. Without this
+//! check, a client could use a tunnel to an allowed name to reach any other name at the same
+//! address, or to speak any protocol. The checked bytes are passed on unchanged.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;

@@ -1,11 +1,12 @@
 //! Sending a body from the disk.
 //!
-//! A block is read and verified, then sent: the first one at once, the others several at a time, so
-//! that the client is not woken for each. Pages that the store maps are sent from the page cache
-//! without a copy, except over TLS, which has to read them. A range reads only its own blocks. A
-//! block that cannot be read before anything was sent makes the request a miss. After that, the
-//! origin is asked for the rest if it is certain to be of the same representation (RFC 9110,
-//! 13.1.5); otherwise the connection is cut.
+//! Each block is read and verified, and then sent. The first block is sent at once. The further
+//! blocks are sent several at a time, so that the client is not woken for each block. Pages that
+//! the store maps are sent from the page cache without a copy, except over TLS, which has to read
+//! the pages. A range reads only its own blocks. If a block cannot be read before anything was
+//! sent, the request becomes a miss. If a later block cannot be read, the remainder is requested
+//! from the origin, provided that it is certain to belong to the same representation (RFC 9110,
+//! 13.1.5). Otherwise the connection is cut.
 
 use std::pin::pin;
 use std::rc::Rc;

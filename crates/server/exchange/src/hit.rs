@@ -1,6 +1,7 @@
 //! The fast path's look into the store: the stored response that answers a request at once.
 //!
-//! A connection asks here before it starts an exchange, and an explanation asks the same.
+//! A connection calls [`fresh_hit`] before it starts an exchange. An explanation calls the same
+//! function.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,15 +1,17 @@
 //! Which URLs are requested so often that each member of a cluster keeps their responses.
 //!
-//! The store knows how often a stored response is used, and nothing of what it does not store. So
-//! the requests that go to other members are counted here, in a count-min sketch of two rows in one
-//! table. Of the two counters of a key the lower one is raised, so that keys that share a counter
-//! disturb each other little. After each window of requests all counters are halved.
+//! The store knows how often each stored response is used, but nothing about other responses. So
+//! this module counts the requests that go to other members, in a count-min sketch of two rows in
+//! one table. Each key has two counters. A request raises only the lower counter, or both if they
+//! are equal, so that keys that share a counter have little effect on each other. After each window
+//! of requests, all counters are halved.
 //!
 //! **How many URLs are hot at most.** A key is hot from [`HOT_COUNT`] requests on. The sum of all
 //! counts is below two windows, so at most `2 * window / HOT_COUNT` keys are hot at a time. The
-//! window is half of the number of stored responses: so at most one in [`HOT_COUNT`] of them is a
-//! copy of another member's. N members therefore keep at least 15/16 of what one cache with all
-//! their memory keeps, and the copies are those that answer the most requests.
+//! window is half of the number of stored responses, so at most one in [`HOT_COUNT`] of the stored
+//! responses is a copy of another member's response. Therefore N members keep at least 15/16 of the
+//! responses that one cache with all their memory keeps, and the copies are the responses that
+//! answer the most requests.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;

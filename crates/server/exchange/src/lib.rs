@@ -1,34 +1,34 @@
 //! One exchange: a request that its connection could not answer in the same turn, and its response.
 //!
 //! What: routing, policy, the use of the cache by the rules of RFC 9111, collapsed fetches,
-//! upstream connections, the response. An exchange does not know which protocol its client speaks:
-//! the seam ([`client`]) hides the protocol. Why apart from the connections: the rules are the same
-//! for all protocols, and are tested once.
+//! upstream connections, the response. An exchange does not know which protocol its client speaks,
+//! because the seam ([`client`]) hides the protocol. Why exchanges are separate from connections:
+//! the rules are the same for all protocols, and are tested once.
 //!
 //! [`run`] owns the branching. Each function of the other modules carries out one [`step::Step`]
 //! and returns the next step: [`routing`] applies the rules and routes, [`plan`] decides by the
-//! stored response, [`fetch`] asks the origin or a peer and joins other requests' fetches,
-//! [`coded`] chooses the form of a response, [`serve`] and [`from_disk`] send it, [`own_answers`]
-//! has the answers that the proxy gives itself. [`quota`] takes each request from its quotas, and
-//! paces its body. [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit,
-//! for connections that answer a hit without an exchange. `INSIDE` in
+//! stored response, [`fetch`] sends a request to the origin or a peer, or joins the fetch of
+//! another request, [`coded`] chooses the form of a response, [`serve`] and [`from_disk`] send it,
+//! [`own_answers`] has the answers that the proxy gives itself. [`quota`] takes each request from
+//! its quotas, and paces its body. [`explain`] describes what an exchange would do. [`hit`] looks
+//! for a fresh hit, for connections that answer a hit without an exchange. `INSIDE` in
 //! `tools/xtask/src/tidy/imports.rs` has the floors of these modules.
 //!
 //! A client may leave before its response is complete. It *leaves* when it resets its connection or
-//! its stream. Over HTTP/1 a client also leaves when it closes its direction of the connection:
-//! nothing distinguishes a client that reads on from a client that is gone. (nginx, Squid and
-//! HAProxy's `abortonclose` decide the same.) Bytes of a further request say that the client is
-//! there.
+//! its stream. Over HTTP/1 a client also leaves when it closes its direction of the connection,
+//! because a client that still reads looks the same as a client that is gone. (nginx, Squid and
+//! HAProxy's `abortonclose` decide the same.) If bytes of a further request have arrived before the
+//! close, the client has not left.
 //!
 //! The request of a client that has left ends at once, and its upstream is notified: the connection
 //! closes, or the stream is reset. There are three exceptions:
 //!
-//! - other requests wait for its response, or read it;
+//! - other requests wait for its response, or are reading the response;
 //! - the response is being stored;
-//! - its route, or the forward listener, says so (`finish_abandoned`).
+//! - its route, or the forward listener, has `finish_abandoned`.
 //!
-//! Before the head of the response is known, nothing is being stored. So a fetch for the store ends
-//! as well, unless other requests wait for it.
+//! Before the head of the response is known, nothing is being stored. So until then a fetch for the
+//! store ends as well, unless other requests wait for its response.
 //!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
 //! bytes grow memory beyond a limit of [`limits`]; a server is blamed because its client has left.

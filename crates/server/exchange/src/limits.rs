@@ -1,7 +1,7 @@
 //! Every limit and time-out of the crate, with its default and the reason for it.
 //!
-//! Nothing here grows, waits or counts beyond one of these. How two constants must relate is
-//! asserted at compile time.
+//! Everything in this crate that grows, waits or counts has one of these limits. Assertions check
+//! at compile time how two constants must relate.
 
 use std::time::Duration;
 

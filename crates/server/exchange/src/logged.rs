@@ -1,4 +1,4 @@
-//! What is counted and logged of a request that is answered without an exchange.
+//! Counters and log lines of requests that are answered without an exchange.
 
 use std::net::SocketAddr;
 

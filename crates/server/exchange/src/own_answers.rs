@@ -9,12 +9,13 @@
 //! | `PUT /purge` | purges what the body names; the answer comes when no crash brings it back |
 //! | `PURGE http://host/path` | a client has changed this URL elsewhere: its responses are removed |
 //!
-//! Only members connect to their listener, and each message but the first says that it is one of a
-//! member ([`is_of_member`]), so that no other proxy passes one on. Of clients' requests members
-//! send GET and HEAD; all others are refused.
+//! Only members connect to the listener for members. Each call except `GET /healthz` has a field
+//! that marks it as the message of a member ([`is_of_member`]), and no other proxy passes this
+//! field on. Of the requests of clients, members send each other only GET and HEAD. All other
+//! requests are refused.
 //!
-//! What never happens: a call makes this member call another member; more of a body is kept than a
-//! limit.
+//! What never happens: a call from a member makes this member call another member; the kept part of
+//! a body exceeds its limit.
 
 use cache::Cache;
 use cache::key::StoredUri;

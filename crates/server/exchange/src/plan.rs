@@ -1,5 +1,5 @@
-//! The step that follows a look into the store, and the rule that decides it. This module only
-//! decides.
+//! The step that follows a look into the store, and the rule that decides the step. This module
+//! only decides. Other modules carry the step out.
 
 use std::sync::Arc;
 

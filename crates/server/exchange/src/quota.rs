@@ -1,17 +1,19 @@
-//! Quotas at work: what a request takes from them, how long it waits, and how its body is paced.
+//! Quotas at work: what a request takes from its quotas, how long the request waits, and how its
+//! body is paced.
 //!
 //! A request is taken from its quotas in up to three stages ([`Stage`]): when its head is known,
-//! when its user is known, and when it needs an upstream. First all quotas of a stage judge it,
-//! then it is taken from each: a request that one of them refuses costs nothing at the others. A
-//! request that waits was taken before it waits, so that those that wait are served in their order.
+//! when its user is known, and when it needs an upstream. First all quotas of a stage judge the
+//! request. Then the request is taken from each of these quotas. So a request that one quota
+//! refuses takes nothing from the other quotas. A request is taken from its quotas before it waits,
+//! so waiting requests are served in the order of their arrival.
 //!
-//! A fresh hit is answered in its turn if all its quotas admit it at once and none paces bodies,
-//! counts requests in progress or adds fields. Otherwise it takes an exchange, which decides again.
+//! A fresh hit is answered in the turn in which it was read if all its quotas admit it at once and
+//! no quota paces bodies, counts requests in progress or adds fields. Any other fresh hit takes an
+//! exchange, and the exchange asks the quotas again.
 //!
-//! What never happens: a body other than our digest is sent faster than its pools allow; more than
-//! one read of it, from the upstream or from the disk, is held while it waits, or is not counted as
-//! held; while clients hold too much, such a read is longer than `PRESSED_BYTES`, unless it was
-//! made before.
+//! What never happens: a body other than our digest is sent faster than its pools allow. While a
+//! body waits, at most one read of the body, from the upstream or from the disk, is held, and this
+//! read counts as held bytes. While clients hold too much, a new read has at most `PRESSED_BYTES`.
 
 use std::net::IpAddr;
 use std::pin::Pin;

@@ -4,10 +4,10 @@
 //! reads it; only routing ([`crate::routing`]) changes it. A fetch that outlives its client, such
 //! as a revalidation in the background, takes a clone of the request.
 //!
-//! [`Class::of`] is the only place that decides what a request asks for, and whether the store may
-//! answer it, by its head alone. It is the first stage of the fast path of a hit, which goes on
-//! with [`Class::Cacheable`] only, of an exchange and of an explanation, so that they cannot
-//! disagree. Nothing here looks into the store.
+//! [`Class::of`] is the only function that decides, by the head of a request alone, what the
+//! request asks for and whether the store may answer it. The fast path of a hit, an exchange and an
+//! explanation all begin with this function, so that they cannot disagree. The fast path goes on
+//! with [`Class::Cacheable`] only. Nothing in this module looks into the store.
 
 use std::borrow::Cow;
 use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! The decision rules that are not the caching crate's: each with its name, the place where it is
-//! specified, and its text.
+//! The decision rules that are not in the crate `caching`. Each rule has a name, the place where it
+//! is specified, and a text.
 
 use cache::key::Bypassed;
 use caching::Explanation;

@@ -1,4 +1,5 @@
-//! Sending a response: from the store, whole or in parts, while the body arrives, or passed on.
+//! Sending a response. The response comes from the store, whole or in parts; or its body is still
+//! arriving and is stored at the same time; or it is passed on.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

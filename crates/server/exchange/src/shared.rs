@@ -1,4 +1,5 @@
-//! What all cores share for the life of the process: the cache, the log, names, passwords.
+//! The objects that all cores share for the life of the process: the cache, the log, names,
+//! passwords.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};

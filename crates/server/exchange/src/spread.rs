@@ -7,10 +7,12 @@
 //!                                                         purge once more
 //! ```
 //!
-//! A member that had purged may have got the old response from one that had not. The second round
-//! begins when all have purged, so that nothing old can be given any more, and removes such copies.
+//! A member that had purged may have got the old response from a member that had not purged yet.
+//! The second round removes such copies. It begins when all members have purged, so no member can
+//! give an old response any more.
 //!
-//! A change by an unsafe method is spread once, to the members that work. What is lost is counted.
+//! A change by an unsafe method is sent once to each member that is up. Changes that do not reach a
+//! member are counted.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! What an exchange does next, what it asks the origin for, and how it ends. `run.rs` draws the
-//! steps.
+//! What an exchange does next, what it requests from the origin, and how it ends. The header of
+//! `run.rs` has a drawing of the steps.
 //!
 //! [`Step`], [`Ending`] and [`Refusal`] are the only types by which an exchange branches. Two other
 //! subjects have their own states: a flight and the requests that join it (`cache::flight`), and

@@ -5,14 +5,14 @@
 //!   both together:   silent for too long -> Idle; an error -> Broken; the drain is over -> Cut
 //! ```
 //!
-//! A direction reads into the core's buffer and writes at once. Only what the far side does not
-//! take is kept, at most one read of it, and nothing more is read until it has gone: a silent
-//! tunnel holds no buffer. After a read that was full, what follows goes through a pipe if both
-//! sides are plain TCP, and is not copied, for as long as there is as much again. A draining core
-//! lets tunnels run until its time-out.
+//! Each direction reads into the core's buffer and writes at once. A direction keeps only the bytes
+//! that the far side does not take, at most one read, and reads no more until these bytes are sent.
+//! So a silent tunnel holds no buffer. If a read fills the buffer and both sides are plain TCP, the
+//! next bytes go through a pipe and are not copied, for as long as each read is as long again. A
+//! draining core lets tunnels run until its time-out.
 //!
 //! What never happens: bytes of one tunnel stay in the buffer for another; a broken connection
-//! looks like an orderly end on the other side (that side is reset too).
+//! looks like an orderly end on the other side (the other side is reset, too).
 
 use std::cell::Cell;
 use std::future::Future;

@@ -1,14 +1,16 @@
 //! Upgrade: a request that asks for another protocol on its connection (RFC 9110, 7.8).
 //!
-//! A requested protocol goes to the upstream only if it is allowed by name (WebSocket, unless
-//! configured otherwise). A request for other protocols only is an ordinary request, because a
-//! server may always ignore Upgrade. 101 turns both connections into a tunnel, which begins with
-//! the bytes that came after the two heads; any other answer is an ordinary response.
+//! A requested protocol goes to the upstream only if its name is allowed (WebSocket, unless
+//! configured otherwise). If none of the requested protocols is allowed, the request is an ordinary
+//! request, because a server may always ignore Upgrade. A 101 turns both connections into a tunnel,
+//! which begins with the bytes that came after the two heads. Any other answer is an ordinary
+//! response.
 //!
 //! Over HTTP/2 the request was an extended CONNECT (RFC 8441), and 101 becomes 200.
 //!
-//! What never happens: HTTP within HTTP (`h2c`), whose requests would bypass every rule; a tunnel
-//! without a 101 that names a requested protocol; such a connection in the pool.
+//! What never happens: an upgrade to HTTP within HTTP (`h2c`), whose requests would bypass every
+//! rule; a tunnel without a 101 that names a requested protocol; a return of an upgraded connection
+//! to the pool.
 
 use std::hash::{BuildHasher, RandomState};
 

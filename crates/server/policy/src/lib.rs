@@ -8,18 +8,19 @@
 //! [`overload`] the requests that a busy core refuses, [`client_hello`] the server name of a TLS
 //! connection through a tunnel.
 //!
-//! What never happens: a rule sends or receives a byte, or changes the request that it judges. Only
-//! two rules wait: the rule on addresses waits for the resolver, and the rule on passwords for the
-//! pool that verifies them.
+//! What never happens: a rule sends or receives a byte; a rule changes the request that it judges.
+//! Only two rules wait: the rule on addresses waits for the resolver, and the rule on passwords
+//! waits for the pool that verifies passwords.
 //!
 //! # What it promises
 //!
-//! A spelling of a path or a host is never treated more leniently than what an origin reads in it.
-//! `reading` makes every reading, by steps that are taken in all orders, and `routes` judges each
-//! and takes the strictest route. Nearly every request has one reading, which a scan finds
-//! without allocating. Code that decides by path or host takes a `Reading`: tidy lets no other file
-//! open the rules of routes. The alternative, one normal form, is right for one origin and a way
-//! around a rule for the next (docs/readings.md).
+//! If an origin may read a spelling of a path or a host as another path or host, the spelling is
+//! never treated more leniently than that other path or host. `reading` makes every reading, by
+//! steps that are taken in all orders. `routes` judges each reading and takes the strictest route.
+//! Nearly every request has one reading, which a scan finds without allocating. Code that decides
+//! by path or host takes a `Reading`, and tidy lets no other file use the rules of routes. The
+//! alternative is one normal form. A normal form that is right for one origin lets a client bypass
+//! a rule at another origin (docs/readings.md).
 #![forbid(unsafe_code)]
 
 pub mod captures;

@@ -6,21 +6,21 @@
 //! to evict; [`Purges`] decides what is purged. [`disk::DiskStore`] keeps objects that outlive the
 //! process.
 //!
-//! What never happens: the accounted bytes of a shard exceed its bound, even for a moment; a value
-//! is dropped while a lock is held; a get allocates.
+//! What never happens: the accounted bytes of a shard exceed the bound of the shard, even for a
+//! moment; a value is dropped while a lock is held; a get allocates.
 //!
 //! # What it promises
 //!
-//! Never over its byte bound. It evicts by S3-FIFO over sized objects. Keys that clients choose are
-//! hashed with a random seed. The part on disk (docs/disk.md) uses the runtime's files, so that its
-//! simulation runs the code that serves.
+//! The store never exceeds its bound in bytes. It evicts by S3-FIFO over sized objects. Keys that
+//! clients choose are hashed with a random seed. The store on disk (docs/disk.md) uses the
+//! runtime's files, so that the simulation runs the same code as the server.
 //!
-//! - Every block is verified before a byte of it is given out.
-//! - What an acknowledged delete or purge removed never comes back, whatever crashes.
-//! - A failure of the disk costs hits.
-//! - Of a long body, the blocks that were verified in the page cache are sent from there without
-//!   being copied, only while a mapping shows that they have not left the page cache
-//!   (`runtime::fs::StablePages`) and no other program has opened the file
+//! - Every block is verified before a byte of the block is given out.
+//! - An object that an acknowledged delete or purge removed never comes back, whatever crashes.
+//! - A failure of the disk costs hits, and nothing else.
+//! - Blocks of a long body that were verified in the page cache are sent from the page cache
+//!   without being copied. This is done only while a mapping shows that the blocks have not left
+//!   the page cache (`runtime::fs::StablePages`), and no other program has opened the file
 //!   (`runtime::fs::OpenWatch`).
 //!
 //! `cargo xtask simulate` compares the store with a plain model; each `make test` runs one minute

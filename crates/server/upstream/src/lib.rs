@@ -5,14 +5,15 @@
 //! A request without an answer goes to another server if it may be repeated, within the group's
 //! [`budget`].
 //!
-//! A pooled connection is used again unless something unexpected has arrived on it; the core knows
-//! this without a system call. The origin may still close the connection at the same moment; then a
-//! request that may be repeated is repeated once, on a new connection.
+//! A pooled connection is used again unless something unexpected has arrived on the connection. The
+//! core knows about such an arrival without a system call. The origin may still close the
+//! connection at the same moment. In this case a request that may be repeated is repeated once, on
+//! a new connection.
 //!
-//! This is also the seam between an exchange and its upstream: the exchange gives a [`Request`] and
-//! perhaps a body ([`BodyWriter`]), and takes an [`Answer`], whose body is pulled piece by piece.
-//! The exchange does not know which protocol the upstream speaks: `h1` or `h2`. Heads have the form
-//! of HTTP/1 in either case.
+//! This crate is also the seam between an exchange and its upstream. The exchange gives a
+//! [`Request`] and perhaps a body ([`BodyWriter`]). It takes an [`Answer`], and pulls the body of
+//! the answer piece by piece. The exchange does not know whether the upstream speaks HTTP/1 (`h1`)
+//! or HTTP/2 (`h2`). Heads have the form of HTTP/1 in either case.
 
 #![forbid(unsafe_code)]
 

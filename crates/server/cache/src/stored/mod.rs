@@ -1,10 +1,11 @@
 //! A stored response: its head prepared for sending, its body, and the data for the caching rules.
 //!
-//! A stored response is immutable; an update by a 304 makes a new response that shares the body.
+//! A stored response is immutable. An update by a 304 makes a new stored response that shares the
+//! body with the old stored response.
 //!
 //! The data that a hit reads is in [`Stored`] itself, next to the reference count that a hit
 //! changes anyway. The rest of the head is for validation, ranges, purges and the log, and stays
-//! out of the CPU caches (docs/layout.md). [`Entry`] is what the store has under a key.
+//! out of the CPU caches (docs/layout.md). The store has one [`Entry`] under each key.
 
 mod entry;
 mod head;

@@ -1,6 +1,6 @@
-//! The rest of a body of which a client has the beginning, from another server than before.
+//! The remainder of a body whose beginning a client already has, from another server than before.
 //!
-//! A body that another member of the cluster has begun to send, when that member is lost:
+//! The first case: another member of the cluster has begun to send a body, and that member is lost.
 //!
 //! ```text
 //!   a member's answer --> short, and its rest cannot be asked for --> all of it is awaited
@@ -10,16 +10,16 @@
 //!                           '-- none has the same representation --> it breaks off
 //! ```
 //!
-//! The same is done for one client, of a body that is fetched for several, whose next bytes are
-//! neither in memory nor on the disk any more.
+//! The second case: several clients share the fetch of a body, and the next bytes for a slow client
+//! are neither in memory nor on the disk any more.
 //!
-//! The rest is asked for by `Range` with `If-Range` (RFC 9110, 13.1.5), and taken only if its
-//! strong validator, its place and its length are those of the beginning. A server that sends the
-//! whole again, with the same validator, is taken, too: without the beginning.
+//! The remainder is requested by `Range` with `If-Range` (RFC 9110, 13.1.5). It is used only if its
+//! strong validator, its position and its length fit the beginning. A response with the whole body
+//! and the same validator is used, too; its beginning is then skipped.
 //!
-//! A member that hangs is lost when its checks have failed. What never happens: bytes of two
-//! representations are mixed; a byte is sent twice; a body is awaited that is long or of unknown
-//! length.
+//! A member that hangs counts as lost when its checks have failed. What never happens: bytes of two
+//! representations are mixed; a byte is sent twice; the head waits for a complete body that is long
+//! or of unknown length.
 
 use std::net::SocketAddr;
 use std::pin::pin;

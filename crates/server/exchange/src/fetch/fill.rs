@@ -1,12 +1,12 @@
 //! Fetching the body of a response that is to be stored.
 //!
-//! The task belongs to no client: it goes on after the first client has left. A body that breaks
-//! off is kept as a part if the rest can be asked for later.
+//! The task that fetches the body belongs to no client, and continues after the first client has
+//! left. A body that breaks off is kept as a part if its remainder can be requested later.
 //!
 //! A body that does not stay in memory goes to the disk as fast as the disk writes. If the disk
-//! does not take it, its fetch goes on at the pace of its fastest reader: it waits for slow readers
-//! only for a short time ([`Patience`]), and then leaves them behind. `cache::flight` says what
-//! these readers find then.
+//! does not take the body, the fetch continues at the pace of the fastest reader. The fetch waits
+//! for slow readers only for a short time ([`Patience`]), and then continues without them. The
+//! module `cache::flight` describes how these readers get the remainder.
 
 use std::rc::Rc;
 use std::sync::Arc;

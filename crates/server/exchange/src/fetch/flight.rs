@@ -1,5 +1,5 @@
-//! The flight of a fetch: joining another request's, leading one, and revalidating in the
-//! background.
+//! The flight of a fetch: joining the flight of another request, leading a flight, and revalidating
+//! in the background.
 
 use std::pin::pin;
 

@@ -8,14 +8,15 @@
 //!                   '-- no answer, and the request may go on ------> the origin
 //! ```
 //!
-//! Peers are asked for what may be stored, if the client accepts a stored response. A sibling gets
-//! the request with `only-if-cached`, and so never fetches anything for us. What it does not have
-//! after all is a false hit, which the client does not notice.
+//! A request goes to peers if its response may be stored and the client accepts a stored response.
+//! A sibling gets the request with `only-if-cached`, and so never fetches anything for this proxy.
+//! If the sibling does not have the response after all, the query's hit was false. The client does
+//! not notice a false hit.
 //!
-//! A request is written as for its origin. For a parent its target is made absolute (RFC 9112,
-//! 3.2.2), and if the parent may have a response that was purged here, the parent has to ask the
-//! origin ([`cache::doubts`]). Names are looked up by the parent. Peers that were asked get nothing
-//! that a route adds.
+//! A request to a peer is written as for its origin. For a parent the target is made absolute (RFC
+//! 9112, 3.2.2). If the parent may have a response that was purged here, the request makes the
+//! parent ask the origin ([`cache::doubts`]). The parent looks up the names. Peers that were
+//! queried get no field that a route adds.
 //!
 //! What never happens: a request is sent to an origin after a parent may have processed it, unless
 //! it may be repeated.

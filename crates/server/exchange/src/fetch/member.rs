@@ -1,7 +1,7 @@
 //! One request to another member of the cluster: how it is written, and whether its answer counts.
 //!
-//! The cluster is one proxy. So a member gets the request as the client has sent it, with its URL,
-//! and with the address of the client.
+//! Seen from outside, the cluster is one proxy. So the other member gets the request as the client
+//! has sent it, with the client's URL and address.
 
 use std::sync::Arc;
 

@@ -1,11 +1,12 @@
-//! Asking the origin: for the store and everyone who waits, or for one request alone.
+//! Asking the origin: for the store and all waiting requests, or for one request alone.
 //!
-//! This file writes a request as the origin is to see it. [`flight`] asks on behalf of a flight and
-//! answers the request that leads it, or has no request to answer, in the background; [`response`]
-//! decides what an answer means for the store and for those who wait; [`fill`] fetches a body;
-//! [`hierarchy`] sends a request to a parent or to its origin, [`owner`] to the member of the
-//! cluster that owns its URL; [`continued`] asks for the rest of a body of which a client has the
-//! beginning; [`pass`] passes a request through.
+//! This file writes a request as the origin is to see it. The modules have one subject each.
+//! [`flight`] asks on behalf of a flight, and answers the request that leads the flight; in the
+//! background there is no such request. [`response`] decides what an answer means for the store and
+//! for the waiting requests. [`fill`] fetches a body. [`hierarchy`] sends a request to a parent or
+//! to its origin. [`owner`] sends a request to the member of the cluster that owns its URL.
+//! [`continued`] requests the remainder of a body whose beginning a client already has. [`pass`]
+//! passes a request through.
 
 use std::borrow::Cow;
 

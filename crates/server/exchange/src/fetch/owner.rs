@@ -1,16 +1,17 @@
 //! Asking another member of the cluster for a response that is not stored here.
 //!
-//! Each URL has one member that is responsible for it, its owner, so that the members' memories
-//! are one. A request that misses here goes to the owner as the client sent it, and its answer goes
-//! to the client as it comes. Only what is requested here again and again ([`crate::hot`]), or is
-//! stored here already and has become stale, is fetched on behalf of our own store. A server that
-//! is none of the members stores nothing.
+//! Each URL has one responsible member, its owner, so that the memories of the members together are
+//! nearly one memory. A request that misses here goes to the owner as the client sent it, and the
+//! owner's answer goes to the client as it arrives. A response is fetched for this member's own
+//! store only if its URL is requested here very often ([`crate::hot`]), or if it is already stored
+//! here and has become stale. A server that is not a member stores nothing.
 //!
-//! The owner applies the route and the settings for keys: what it gets has nothing that they add or
-//! remove. Its answer has been through the rules on responses. If it does not answer, the next
-//! member is asked and then the origin, as if there were no cluster; so they are for the rest of a
-//! body that breaks off ([`super::continued`]). All of this concerns GET and HEAD alone, which may
-//! be repeated.
+//! The owner applies the route and the settings for keys. So the request to the owner has none of
+//! the changes that the route or the settings make. The owner has already applied the rules on
+//! responses to its answer. If the owner does not answer, the request goes to the next member, and
+//! then to the origin as if there were no cluster. The remainder of a body that breaks off is
+//! requested in the same order ([`super::continued`]). All of this concerns only GET and HEAD,
+//! which may be repeated.
 
 use http1::ResponseHead;
 use outcome::Fault;

@@ -1,8 +1,8 @@
-//! Passing a request through, whatever it is, and its response back.
+//! Passing any request through to the origin, and the response back to the client.
 //!
 //! Nothing is stored except a response to POST that allows it (RFC 9110, 9.3.3). A HEAD may update
-//! a stored response (RFC 9111, 4.3.5). An unsafe method removes what it changes from the store
-//! (4.4).
+//! a stored response (RFC 9111, 4.3.5). An unsafe method removes the stored responses of the URLs
+//! that it changes (4.4).
 
 use std::future::Future;
 use std::pin::{Pin, pin};

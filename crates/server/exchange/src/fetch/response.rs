@@ -1,4 +1,5 @@
-//! Response handling: what an answer of the origin means for the store and for those who wait.
+//! Response handling: what an answer of the origin means for the store and for the waiting
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,16 +2,16 @@
 //!
 //! What: [`DiskStore`] maps a [`Key`] to metadata (opaque here) and a body that is streamed in and
 //! out. Records are appended to segments of one preallocated file ([`segments`]), cut into blocks
-//! with a checksum each ([`record`]). The index is in memory ([`index`]). Every change of it goes
-//! to a journal ([`journal`]), which is folded into a saved index from time to time
-//! ([`saved_index`]); a start reads these and no object ([`recover`]). Eviction is S3-FIFO on whole
-//! segments ([`reclaim`]). Why: an append-only log writes large batches whatever the load. Blocks
-//! are verified when they are read, so data need not be durable before the index that names it, and
-//! no request waits for a sync. Only deletes and purges must be durable, and are acknowledged when
-//! they are. Who owns: one task runs [`DiskStore::run`] and alone writes; all cores put, get and
-//! delete. What never happens: a byte of an unverified block is returned; an object comes back
-//! after an acknowledged delete or purge; a disk failure fails a request (it is a miss, or not
-//! stored).
+//! with a checksum each ([`record`]). The index is in memory ([`index`]). Every change of the index
+//! goes to a journal ([`journal`]), which is folded into a saved index from time to time
+//! ([`saved_index`]). A start reads the saved index and the journals, but no object ([`recover`]).
+//! Eviction is S3-FIFO on whole segments ([`reclaim`]). Why: an append-only log writes large
+//! batches whatever the load. Blocks are verified when they are read, so data need not be durable
+//! before the index that names it, and no request waits for a sync. Only deletes and purges must be
+//! durable, and they are acknowledged as soon as they are durable. Who owns: one task runs
+//! [`DiskStore::run`], and only this task writes. All cores put, get and delete. What never
+//! happens: a byte of an unverified block is returned; an object comes back after an acknowledged
+//! delete or purge; a disk failure fails a request (it is a miss, or not stored).
 //!
 //! `docs/disk.md` has the format, the policy of syncs and the bounds.
 
