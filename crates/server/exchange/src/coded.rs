@@ -10,8 +10,8 @@
 //! coded form, and a form is always sent whole, so two forms are never mixed.
 //!
 //! What never happens: a client gets a stored response in a coding that the client does not accept
-//! (this also holds when coding is turned off for the URI meanwhile); a message with `no-transform`
-//! is changed; a 304 gives a form the strong tag of another form.
+//! (this holds even if coding has been turned off for the URI); a message with `no-transform` is
+//! changed; a 304 gives a form the strong tag of another form.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -14,11 +14,11 @@
 //! for a fresh hit, for connections that answer a hit without an exchange. `INSIDE` in
 //! `tools/xtask/src/tidy/imports.rs` has the floors of these modules.
 //!
-//! A client may leave before its response is complete. It *leaves* when it resets its connection or
-//! its stream. Over HTTP/1 a client also leaves when it closes its direction of the connection,
-//! because a client that still reads looks the same as a client that is gone. (nginx, Squid and
-//! HAProxy's `abortonclose` decide the same.) If bytes of a further request have arrived before the
-//! close, the client has not left.
+//! A client may leave before its response is complete. A client *leaves* when it resets its
+//! connection or its stream. Over HTTP/1 a client also leaves when it closes its direction of the
+//! connection, because a client that still reads looks the same as a client that is gone. (nginx,
+//! Squid and HAProxy's `abortonclose` decide the same.) If bytes of a further request have arrived
+//! before the close, the client has not left.
 //!
 //! The request of a client that has left ends at once, and its upstream is notified: the connection
 //! closes, or the stream is reset. There are three exceptions:

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A member that had purged may have got the old response from a member that had not purged yet.
-//! The second round removes such copies. It begins when all members have purged, so no member can
-//! give an old response any more.
+//! The second round removes such copies. The second round begins when all members have purged, so
+//! no member can give an old response any more.
 //!
 //! A change by an unsafe method is sent once to each member that is up. Changes that do not reach a
 //! member are counted.

@@ -1,6 +1,6 @@
 //! One core's share of the server.
 //!
-//! A worker belongs to one thread. It is a list of handles: code that moves bytes takes the
+//! A worker belongs to one thread. A worker is a list of handles: code that moves bytes takes the
 //! [`CoreIo`], code that looks into the store takes the [`Cache`], and so on.
 
 use std::cell::RefCell;

@@ -10,8 +10,8 @@
 //!
 //! A request goes to peers if its response may be stored and the client accepts a stored response.
 //! A sibling gets the request with `only-if-cached`, and so never fetches anything for this proxy.
-//! If the sibling does not have the response after all, the query's hit was false. The client does
-//! not notice a false hit.
+//! If the sibling does not have the response after all, the hit was false. The client does not
+//! notice a false hit.
 //!
 //! A request to a peer is written as for its origin. For a parent the target is made absolute (RFC
 //! 9112, 3.2.2). If the parent may have a response that was purged here, the request makes the
