@@ -1,5 +1,5 @@
-//! The cluster that this server is a member of: the members, what is known of them, and how one
-//! request is shared with them.
+//! The cluster that this server is a member of: the members, the known state of each member, and
+//! how one request is shared with the members.
 //!
 //! ```text
 //!   a request that misses --> the first usable member in the order of its URL

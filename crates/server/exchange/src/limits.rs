@@ -1,4 +1,4 @@
-//! Every limit and time-out of the crate, with its default and the reason for it.
+//! Every limit and time-out of the crate, with its default and a reason.
 //!
 //! Everything in this crate that grows, waits or counts has one of these limits. Assertions check
 //! at compile time how two constants must relate.

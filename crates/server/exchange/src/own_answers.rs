@@ -6,7 +6,7 @@
 //! | call | what it does |
 //! | --- | --- |
 //! | `GET /healthz` | 200, or 503 while the server drains |
-//! | `PUT /purge` | purges what the body names; the answer comes when no crash brings it back |
+//! | `PUT /purge` | makes the purges in the body; answered when no crash can undo them |
 //! | `PURGE http://host/path` | a client has changed this URL elsewhere: its responses are removed |
 //!
 //! Only members connect to the listener for members. Each call except `GET /healthz` has a field

@@ -1,4 +1,4 @@
-//! A configuration snapshot: everything that a reload replaces, and nothing that outlives it.
+//! A configuration snapshot: everything that a reload replaces, and nothing that survives a reload.
 //!
 //! A snapshot is built once from a [`Config`] and never changes. Each core holds its own copy, so
 //! that no request touches a reference count that another core writes to. A request keeps the

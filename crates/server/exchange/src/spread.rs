@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   purged here --> first round: all members purge --> second round: all, this one too, once more
-//!                        '-- one does not acknowledge --> not asked any more; sent again
-//!                                                         until it does; then the others
-//!                                                         purge once more
+//!                        '-- a member does not acknowledge --> no request is sent to this member;
+//!                                                              the purge is sent again until the
+//!                                                              member acknowledges it; then all
+//!                                                              other members purge once more
 //! ```
 //!
 //! A member that had purged may have got the old response from a member that had not purged yet.

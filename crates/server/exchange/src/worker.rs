@@ -1,4 +1,4 @@
-//! One core's share of the server.
+//! The share of the server that one core serves.
 //!
 //! A worker belongs to one thread. A worker is a list of handles: code that moves bytes takes the
 //! [`CoreIo`], code that looks into the store takes the [`Cache`], and so on.

@@ -23,8 +23,9 @@
 //!   the page cache (`runtime::fs::StablePages`), and no other program has opened the file
 //!   (`runtime::fs::OpenWatch`).
 //!
-//! `cargo xtask simulate` compares the store with a plain model; each `make test` runs one minute
-//! of it with fresh seeds. The decoders are also fuzzed behind good checksums.
+//! `cargo xtask simulate` compares the store with a plain model. Each `make test` runs one minute
+//! of this simulation with fresh seeds. The decoders are also fuzzed with inputs whose checksums
+//! are valid.
 
 #![forbid(unsafe_code)]
 

@@ -3,11 +3,11 @@
 //! The first case: another member of the cluster has begun to send a body, and that member is lost.
 //!
 //! ```text
-//!   a member's answer --> short, and its rest cannot be asked for --> all of it is awaited
-//!     |                                                      '-- lost --> as if not answered
-//!     '--> otherwise it goes to the client as it comes
-//!            '-- lost --> its rest: from the next member, or else from the origin
-//!                           '-- none has the same representation --> it breaks off
+//!   a member's answer --> short, without a strong validator --> the whole body is received first
+//!     |                                              '-- member lost --> as if it had not answered
+//!     '--> any other body goes to the client as it arrives
+//!            '-- member lost --> the remainder: from the next member, or else from the origin
+//!                                  '-- none has the same representation --> the body breaks off
 //! ```
 //!
 //! The second case: several clients share the fetch of a body, and the next bytes for a slow client

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a peer that says that it has the response --answer--> done
-//!      '-- it has not after all, or there is none
+//!      '-- the peer does not have it after all, or there is no such peer
 //!            |-- always_direct, or no parent is usable ------------> the origin
 //!            '-- a parent --answer--> done
 //!                   '-- no answer, and the request may go on ------> the origin
