@@ -14,17 +14,17 @@ plimsoll check FILE        # reports its mistakes, or what it would do
 plimsoll serve -c FILE     # serves with it
 ```
 
-It is TOML. A time is written with its unit (`\"250ms\"`, `\"30s\"`, `\"5m\"`, `\"2h\"`,
-`\"1d\"`), a number of bytes with or without one (`\"64KiB\"`, `\"256MiB\"`, `65536`; units are
-powers of 1024). File names are relative to the directory of the configuration. An unknown key is
-an error, as is a value out of its bounds. Errors have file, line and column, with the nearest known
-key, and all mistakes of a file are reported together.
+The file is TOML. A time is written with its unit (`\"250ms\"`, `\"30s\"`, `\"5m\"`, `\"2h\"`,
+`\"1d\"`). A number of bytes may have a unit (`\"64KiB\"`, `\"256MiB\"`) or none (`65536`). Units are
+powers of 1024. File names are relative to the directory of the configuration. An unknown key is
+an error, and so is a value out of its bounds. All mistakes of a file are reported together. Each
+has its file, line and column, and an unknown key has the nearest known key.
 
-SIGHUP and `POST /reload` on the admin address put a changed file in force: open connections live
-on, the store stays, listeners that are new are bound and those that have gone are drained. A file
-with a mistake changes nothing; the log and the answer say why. Keys marked **restart** keep their
-value until the process is replaced ([how](serve.md#restart)); a reload that meets a change of one
-says so. [`example.toml`](example.toml) has every key.
+SIGHUP and `POST /reload` on the admin address put a changed file in force. Open connections and the
+store stay. New listeners are bound, and listeners that the file no longer has are drained. A file
+with a mistake changes nothing, and the log and the answer give the reason. Keys marked **restart**
+keep their value until the process is replaced ([how](serve.md#restart)). If a reload finds a change
+of such a key, its answer and the log name the key. [`example.toml`](example.toml) has every key.
 ";
 
 /// `docs/configuration.md`.
