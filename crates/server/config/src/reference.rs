@@ -15,9 +15,9 @@ plimsoll serve -c FILE     # serves with it
 ```
 
 The file is TOML. A time is written with its unit (`\"250ms\"`, `\"30s\"`, `\"5m\"`, `\"2h\"`,
-`\"1d\"`). A number of bytes may have a unit (`\"64KiB\"`, `\"256MiB\"`) or none (`65536`). Units are
-powers of 1024. File names are relative to the directory of the configuration. An unknown key is
-an error, and so is a value out of its bounds. All mistakes of a file are reported together. Each
+`\"1d\"`). A number of bytes may have a unit (`\"64KiB\"`, `\"256MiB\"`) or none (`65536`). Units
+are powers of 1024. File names are relative to the directory of the configuration. An unknown key
+is an error, and so is a value out of its bounds. All mistakes of a file are reported together. Each
 has its file, line and column, and an unknown key has the nearest known key.
 
 SIGHUP and `POST /reload` on the admin address put a changed file in force. Open connections and the
