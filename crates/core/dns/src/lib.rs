@@ -9,7 +9,8 @@
 //! in a separate task, which ends when no request waits for the answer any more.
 //!
 //! If `resolv.conf` names no server, the system's resolver runs on the runtime's small pool,
-//! because it blocks. It reports no TTL, so its answers are valid for a fixed time.
+//! because it blocks. The system's resolver reports no TTL, so its answers are valid for a fixed
+//! time.
 //!
 //! Guarantees: an answer is kept for at most [`TTL_MAX`]; [`limits`] bounds the look-ups of clients
 //! in flight and the bytes of names; only valid names are looked up and kept; the lock is never

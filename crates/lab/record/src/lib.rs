@@ -1,8 +1,8 @@
 //! The samplers: modes of the CPU, threads of a server, its profile, access logs, sockets.
 //!
 //! [`record()`] observes a server without starting or changing it: the recorder reads /proc, perf
-//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. It
-//! works on any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
+//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. The
+//! recorder works on any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
 //!
 //! The path of a sample:
 //!

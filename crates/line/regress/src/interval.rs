@@ -1,7 +1,8 @@
 //! Intervals, and Fieller's interval (1954), which capacities need.
 //!
-//! The capacity `X* = (cap − a) / b` is a ratio of two correlated estimates. Its interval at level
-//! 1 − α contains every rate X at which the data do not exclude that the line meets the cap:
+//! The capacity `X* = (cap − a) / b` is a ratio of two correlated estimates. The interval of the
+//! capacity at level 1 − α contains every rate X at which the data do not exclude that the line
+//! meets the cap:
 //!
 //! ```text
 //! (cap − a − b·X)²  <=  t² · ( v + V_aa + 2·X·V_ab + X²·V_bb )

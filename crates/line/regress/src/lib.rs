@@ -1,9 +1,9 @@
 //! Regression: fits, intervals, comparisons. Pure mathematics, without I/O.
 //!
 //! The load line of a server is the regression of a resource's use on the request rate, `C = a +
-//! b·x`. Its slope is the marginal cost, its intercept the fixed cost, and the rate at which it
-//! meets the cap is the capacity. This crate fits such lines, checks how reliable they are, and
-//! computes capacities with intervals.
+//! b·x`. The slope of the line is the marginal cost, and its intercept is the fixed cost. The rate
+//! at which the line meets the cap is the capacity. This crate fits such lines, checks how reliable
+//! they are, and computes capacities with intervals.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -76,7 +76,7 @@
 //! - **Parts.** The CPU time of each procedure group goes through the fit of the whole: one design,
 //!   one vector of weights. The slopes of the groups, and of the time that no sample saw, add up to
 //!   the slope of the whole, to rounding. A what-if changes a group in every interval and fits the
-//!   remainder: X*(f) = (cap − a + f·a_g)/(b − f·b_g), with an interval. It is first-order.
+//!   remainder: X*(f) = (cap − a + f·a_g)/(b − f·b_g), with an interval. A what-if is first-order.
 //! - **Two trials.** One fit of both trials over their common rates, ln C = p(ln x) + ln R · after,
 //!   gives the ratio R of the costs of a request at the same rate. The interval of R is widened by
 //!   the sd between runs, which is estimated from each trial. A difference in wakes, bytes or
@@ -99,8 +99,8 @@
 //!
 //! # What it promises
 //!
-//! f64 in, f64 out, seeded. It is compared with statsmodels, scipy and arch by fixtures, and with
-//! the published figures of 1998.
+//! f64 in, f64 out, seeded. The crate is compared with statsmodels, scipy and arch by fixtures, and
+//! with the published figures of 1998.
 #![forbid(unsafe_code)]
 
 mod bin_line;

@@ -14,7 +14,7 @@
 //!
 //! p is a cubic, which follows any smooth cost over the common range. `after` is 1 in the rows of
 //! the second trial. `R = exp(δ)` is the ratio of the cost at the same rate. Logarithms are taken
-//! because the noise of CPU time grows with CPU time. Weights and errors are those of
+//! because the noise of CPU time grows with CPU time. Weights and errors are computed as in
 //! [`mod@crate::costs`]: MM, and the largest of three autocorrelation-robust variances.
 //!
 //! **Two runs of one server differ** by more than the residuals of either run show. The sd of this

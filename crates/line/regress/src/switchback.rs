@@ -7,7 +7,7 @@
 //!
 //! **The figures.** For each round the logarithm of B over A is taken. The mean is the change, with
 //! Student's t interval over the rounds: a round is a block, so that effects common to its periods
-//! do not enter the error. The p value is that of a permutation test: if the settings are the same,
+//! do not enter the error. The p value comes from a permutation test: if the settings are the same,
 //! the two labels of each round could be swapped, and each of the 2^n assignments is as likely as
 //! the observed one. Constant drift makes the interval and the p value too conservative, never too
 //! optimistic.
