@@ -21,15 +21,16 @@
 //! difference is estimated from the two trials together: from the means of blocks of their
 //! residuals, minus what the autocorrelated residuals explain. A constant difference between runs
 //! is in no residual, so the sd is at least [`BETWEEN_RUN_MIN`]. A trial of fewer than
-//! [`BLOCKS_MIN`] blocks does not count; if neither counts, the sd is [`BETWEEN_RUN_DEFAULT`].
+//! [`BLOCKS_MIN`] blocks does not count; if neither trial counts, the sd is
+//! [`BETWEEN_RUN_DEFAULT`].
 //!
 //! **The rate is not all of the load.** With more connections at the same rate, more requests share
-//! a wake, and each is cheaper although the server is the same. Within a trial the wakes are almost
-//! a function of the rate, so the cost of a wake cannot be estimated well. The bounds of this cost
-//! are known: it is not negative, and wakes are at most [`WAKES_SHARE_MAX`] of a request's cost. So
-//! the result has the largest change that the difference in wakes can explain. This change is zero
-//! if the wakes are equal, and never points in the opposite direction of the wakes. For example, a
-//! server that sleeps more often and costs less has improved.
+//! a wake, and each request is cheaper although the server is the same. Within a trial the wakes
+//! are almost a function of the rate, so the cost of a wake cannot be estimated well. The bounds of
+//! this cost are known: it is not negative, and wakes are at most [`WAKES_SHARE_MAX`] of a
+//! request's cost. So the result has the largest change that the difference in wakes can explain.
+//! This change is zero if the wakes are equal, and never points in the opposite direction of the
+//! wakes. For example, a server that sleeps more often and costs less has improved.
 
 use serde::Serialize;
 

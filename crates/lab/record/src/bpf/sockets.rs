@@ -5,9 +5,9 @@
 //! of an epoch are read one by one from a ring, and spread over their lives, like the requests of a
 //! log.
 //!
-//! A response is known to have ended when the next one begins on its connection or the connection
-//! closes. A sweep ends responses that have been silent for [`PAUSE_NS`]. So some requests are
-//! added to their interval late, as with a log.
+//! A response is known to have ended when the next response begins on its connection or the
+//! connection closes. A sweep ends responses that have been silent for [`PAUSE_NS`]. So some
+//! requests are added to their interval late, as with a log.
 
 use std::collections::BTreeSet;
 use std::fs::File;
