@@ -1,4 +1,5 @@
-//! Replaces what the feature `lab` adds in a build without it: each fails and says so.
+//! Replaces the commands of the feature `lab` in a build without this feature. Each replacement
+//! fails with a message that names the missing command.
 
 use command::failure::{Failure, misuse};
 

@@ -1,9 +1,9 @@
 //! `plimsoll boost -- PROGRAM`: runs the program with the preloaded library, whose `select()` and
-//! `poll()` calls do not cost more when there are more idle descriptors.
+//! `poll()` calls cost the same however many idle descriptors there are.
 //!
 //! The command first checks whether the loader will load the library into the program, and reports
-//! the reason if not. Then it replaces itself with the program, so that the exit status is the
-//! program's.
+//! the reason if the loader will not. Then the command replaces itself with the program, so that
+//! the exit status is the program's.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

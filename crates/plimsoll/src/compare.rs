@@ -1,4 +1,4 @@
-//! `plimsoll compare`: what changed from one trial to another. A regression is exit code 1.
+//! `plimsoll compare`: what changed from one trial to another. A regression gives exit code 1.
 
 use ::report::{CompareOptions, Verdict};
 use command::failure::{Failure, misuse};

@@ -1,4 +1,5 @@
-//! Tests of the documents: each command in them exists, with these flags, and each key too.
+//! Tests of the documents: each command in the documents exists with its flags, and each
+//! configuration key exists too.
 //!
 //! Commands that are marked are run by an end-to-end test instead. `blocks.rs` has the marks.
 

@@ -1,10 +1,11 @@
 //! `plimsoll join`: adds the latencies measured by a load generator on another machine to a trial.
 //!
 //! A load result has a row per second, with its wall-clock start and the histogram of its
-//! latencies. A row is added to the interval that contains its middle. The clocks of the two
-//! machines can differ. They are trusted, or corrected by `--offset`. If the rate of the load
-//! varied, it is also compared with the requests that the trial counted, at many time shifts. If
-//! another shift fits much better, nothing is joined, and the error names the offset that fits.
+//! latencies. A row is added to the interval that contains the middle of the row's second. The
+//! clocks of the two machines can differ. The clocks are trusted, or corrected by `--offset`. If
+//! the rate of the load varied, the rate is also compared with the requests that the trial counted,
+//! at many time shifts. If another shift fits much better, nothing is joined, and the error names
+//! the offset that fits.
 
 use std::path::Path;
 

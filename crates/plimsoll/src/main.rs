@@ -1,7 +1,7 @@
 //! The `plimsoll` command: flags, help and exit codes. It contains only glue.
 //!
-//! Each subcommand is a file that calls the crates below. If it fails, it prints one line on
-//! stderr, which says what is wrong and how to fix it, and exits with a code
+//! Each subcommand is a file that calls the crates below. A subcommand that fails prints one line
+//! on stderr, which says what is wrong and how to fix it, and exits with a code
 //! ([`command::failure`]).
 #![forbid(unsafe_code)]
 

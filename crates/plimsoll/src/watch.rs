@@ -1,10 +1,10 @@
 //! When the trial is read, and how much CPU time that may take.
 //!
-//! A look reads only the last intervals, so that it costs the same after an hour as after a minute.
-//! It happens when the file has changed, but not before twenty times the CPU time of the last look
-//! has passed. The cost of fitting the line grows with the number of intervals. The line is fitted
-//! again after fifty times the CPU time of the last fit, so that fitting takes at most a fiftieth
-//! of a CPU.
+//! A look at the trial reads only the last intervals, so that a look costs the same after an hour
+//! as after a minute. A look happens when the file has changed, but not before twenty times the CPU
+//! time of the last look has passed. The cost of fitting the line grows with the number of
+//! intervals. The line is fitted again after fifty times the CPU time of the last fit, so that
+//! fitting takes at most a fiftieth of a CPU.
 
 pub(crate) mod model;
 

@@ -1,7 +1,7 @@
 //! What `plimsoll` and `plimsoll serve` print without arguments: the lines to type first.
 //!
-//! Each line that begins with four spaces works as printed, in this order. One that ends with `\`
-//! goes on in the next. An end-to-end test runs them.
+//! Each line that begins with four spaces works as printed, in this order. A line that ends with
+//! `\` continues in the next line. An end-to-end test runs these lines.
 
 use std::ffi::OsString;
 

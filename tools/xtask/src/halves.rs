@@ -1,5 +1,6 @@
 //! `cargo xtask halves`: the server builds and passes its tests without the laboratory's folder,
-//! and the laboratory without the server's. Tidy checks the manifests; this tries it.
+//! and the laboratory without the server's. Tidy only checks the manifests; this command builds and
+//! tests.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

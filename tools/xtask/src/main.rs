@@ -2,17 +2,18 @@
 //!
 //! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
 //! - `cargo xtask halves` builds and tests each half of the product without the other.
-//! - `cargo xtask map` draws the pictures of ARCHITECTURE.md from the code, and counts its lines.
+//! - `cargo xtask map` draws the pictures of ARCHITECTURE.md from the code, and counts the lines of
+//!   code.
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask nightly` runs the tests that take too long for each run.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
-//! - `cargo xtask site` makes the documentation a site, target/site/index.html.
+//! - `cargo xtask site` turns the documentation into a site, target/site/index.html.
 //! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
 //! - `cargo xtask soak` runs the server for hours under mixed load and troubles.
 //! - `cargo xtask dist` builds the release and packs it.
 //!
-//! It uses two crates, one that packs and one that reads Markdown, so it builds in seconds.
-//! `tidy` never changes a file: each finding says what is wrong and how to fix it.
+//! xtask uses only two crates, one that packs and one that reads Markdown, so xtask builds in
+//! seconds. `tidy` never changes a file: each finding says what is wrong and how to fix it.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
 //! The pictures of ARCHITECTURE.md: the houses with their crates, and the ways of a request. Both
-//! are made from the code, so that they are true. `cargo xtask map` writes them, tidy compares.
+//! pictures are made from the code, so that they are true. `cargo xtask map` writes the pictures,
+//! and tidy compares them with the code.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
 //! `cargo xtask planted`: does a test find each bug that is planted on purpose?
 //!
-//! The suites are built once with the switch of the crate `planted`. For each bug the test that the
-//! list names is run with it, and must fail, and without it, and must pass, so that it is the bug
-//! that was found. When the named test does not find it, all suites are run, the quickest first,
-//! until a test fails: then the list names the wrong one, which is a failure of this command. A
-//! suite that does not end in time finds nothing.
+//! The suites are built once with the switch of the crate `planted`. For each bug, the list names a
+//! test. This test must fail with the bug and pass without the bug, so that the failure is due to
+//! the bug. If the named test does not find the bug, all suites are run, the quickest first, until
+//! a test fails. In this case the list names the wrong test, and this command fails. A suite that
+//! does not end in time finds nothing.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

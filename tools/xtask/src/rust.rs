@@ -1,8 +1,9 @@
 //! Just enough of Rust's grammar for the rules: what is code, what is a comment or a string, and
-//! which lines are a test's.
+//! which lines belong to tests.
 //!
-//! No parser: a masked copy of the text, of the same length and with the same lines, in which
-//! comments and the insides of strings are blank. A rule that searches the copy finds code only.
+//! There is no parser. The rules work on a masked copy of the text, of the same length and with the
+//! same lines, in which comments and the insides of strings are blank. A rule that searches the
+//! copy finds code only.
 
 /// The text with comments and the insides of string and character literals blanked out. Bytes
 /// that are not ASCII become blanks too; line breaks stay where they are.

@@ -3,22 +3,22 @@
 //! `cargo clippy` would check each dependency again in a form that no build can use. Here clippy's
 //! compiler builds the workspace for the tests and lints it in the same pass, so that each
 //! dependency is compiled once. This program runs the compiler for cargo and decides how: see
-//! [`rustc`]. The documentation is built the same way: rustdoc uses the libraries that were built
-//! for the tests.
+//! [`rustc`]. The documentation is built in the same way, with the libraries that were built for
+//! the tests.
 //!
-//! Then these run side by side, and the documentation and the simulation beside them, the latter at
-//! the lowest priority:
+//! Then these tests run side by side. The documentation and the simulation run at the same time,
+//! the simulation at the lowest priority:
 //!
 //! - the end-to-end tests, three at a time, because they mostly wait for other programs;
-//! - those of them that drive a load, whose names begin with `alone_`, one after another, and then
-//!   the studies;
+//! - the end-to-end tests that drive a load (their names begin with `alone_`), one after another,
+//!   and then the studies;
 //! - all other test programs, two at a time, the longest first: some of them wait, too, or use one
 //!   thread.
 //!
-//! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! expensive random tests with all their seeds, histories of the cache with fresh seeds, a longer
-//! simulation, `unsafe` code under Miri, what cores share under loom, the bugs planted on purpose,
-//! lints of benchmarks, and each half of the product without the other.
+//! [`nightly`] has the tests that take too long for each run: tests whose names begin with
+//! `nightly_`, expensive random tests with all their seeds, histories of the cache with fresh
+//! seeds, a longer simulation, `unsafe` code under Miri, what cores share under loom, the bugs
+//! planted on purpose, lints of benchmarks, and each half of the product without the other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The files of the repository, as text, by path relative to its root.
 //!
-//! What git ignores is not ours to judge. Where there is no git (an unpacked archive), everything
-//! but `target` and hidden directories is read. Rules work on this tree and touch no disk, so that
-//! a test hands them the few files it needs.
+//! Files that git ignores are left out. Without git (in an unpacked archive), everything but
+//! `target` and hidden directories is read. Rules work on this tree and touch no disk, so that a
+//! test can pass the few files that the rule needs.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -4,15 +4,17 @@
 //! there; any other name is queried at the servers of `/etc/resolv.conf`, and the answer is valid
 //! for its TTL. Concurrent lookups of a name share one query. A name that is used near the end of
 //! its TTL is queried again while the old answer is still used.
+//!
 //! Who owns: all cores share one resolver. The core whose request finds no answer sends the query
-//! in a separate task, which ends when no request waits for it any more.
+//! in a separate task, which ends when no request waits for the answer any more.
 //!
 //! If `resolv.conf` names no server, the system's resolver runs on the runtime's small pool,
-//! because it blocks. It reports no TTL, so its answers are valid for a fixed time.
+//! because it blocks. The system's resolver reports no TTL, so its answers are valid for a fixed
+//! time.
 //!
-//! What never happens: an answer is kept beyond [`TTL_MAX`]; clients have more look-ups in flight,
-//! or names have more bytes, than [`limits`] says; what is no name is looked up or kept; the lock
-//! is held over a wait.
+//! Guarantees: an answer is kept for at most [`TTL_MAX`]; [`limits`] bounds the look-ups of clients
+//! in flight and the bytes of names; only valid names are looked up and kept; the lock is never
+//! held over a wait.
 
 #![forbid(unsafe_code)]
 

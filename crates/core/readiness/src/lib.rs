@@ -6,28 +6,30 @@
 //! [`scalable_select`](Kind::ScalableSelect), [`poll`](Kind::Poll), [`epoll`](Kind::Epoll),
 //! [`io_uring`](Kind::IoUring) and [`simulated`] are all compiled in. [`Poller::open`] chooses one
 //! by name, or by preference and self-test, and dispatches over an enum. The same contract suite
-//! (`tests/contract`) runs on each.
+//! (`tests/contract`) runs on each backend.
 //!
 //! * **Level-triggered by interest.** As long as a descriptor is readable and its registration has
-//!   read interest, every wait delivers that; writing works the same way. Spurious events and
-//!   early, empty returns are allowed; lost events are not. A short read does not prove that a
-//!   socket is drained: data and FIN can arrive in one segment, and the next wait delivers the
-//!   rest. An event that did not fit into the buffer is delivered by a later wait as it was found;
-//!   what has happened since is delivered by the wait after that, which does not sleep.
+//!   read interest, every wait delivers a readable event. Writing works the same way. Spurious
+//!   events and early, empty returns are allowed. Lost events are not allowed. A short read does
+//!   not prove that a socket is drained: data and FIN can arrive in one segment, and the next wait
+//!   delivers the rest. An event that did not fit into the buffer is delivered by a later wait, as
+//!   the event was found. Changes since then are delivered by the wait after that wait, which does
+//!   not sleep.
 //! * **Directions are exact, the rest is extra.** Every backend delivers `READABLE` and `WRITABLE`.
 //!   `READ_CLOSED`, `HANGUP` and `ERROR` are added where the system call reports them. Hang-up and
 //!   error imply both directions, so that any waiting task is woken.
 //! * **No interest, no events.** A registration with [`Interest::NONE`] delivers nothing, not even
 //!   when the peer hangs up.
-//! * **No starvation.** When more is ready than [`Events`] holds, later waits deliver the rest
-//!   before they repeat the same ones.
+//! * **No starvation.** When more is ready than [`Events`] holds, later waits deliver the remaining
+//!   events before they repeat any event.
 //! * **Misuse is the same error everywhere**: registering twice is `AlreadyExists`, changing or
-//!   removing an unknown descriptor is `NotFound`, registering one that is not open is `EBADF`.
+//!   removing an unknown descriptor is `NotFound`, registering a descriptor that is not open is
+//!   `EBADF`.
 //!
 //! # What never happens
 //! * After [`Poller::remove`] no later wait delivers its token, whatever was pending, and closing
-//!   the descriptor really closes it, because no backend holds on to it. (A descriptor must be
-//!   removed before it is closed.)
+//!   the descriptor really closes it, because no backend holds on to it. (The caller must remove a
+//!   descriptor before closing it.)
 //! * A wake is never lost and never delivered as an event.
 //! * `epoll`'s wait, after the first call with its buffer, allocates nothing and makes one system
 //!   call. No backend but `scalable_select` reads a clock.
@@ -35,7 +37,7 @@
 //!
 //! # Who owns what
 //! The caller owns the descriptors and the numbers in the tokens; a poller owns its instance, its
-//! tables and its wake eventfd. A poller belongs to one thread; a [`Waker`] to any.
+//! tables and its wake eventfd. A poller belongs to one thread. Any thread may use a [`Waker`].
 //!
 //! [`slots`] is the other half of the bookkeeping: lowest free slots, and a table whose tokens
 //! become stale when their slot is reused.

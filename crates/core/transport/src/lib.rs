@@ -2,10 +2,10 @@
 //!
 //! What: [`Transport`] is plain TCP or TLS behind one set of methods; [`tls`] makes the encrypted
 //! connections; [`proxy_protocol`] reads and writes the header that says where a connection came
-//! from; [`shares`] divides what connections hold between the networks of clients. No code above
-//! this crate knows whether bytes were encrypted.
+//! from; [`shares`] divides the resources that connections hold between the networks of clients. No
+//! code above this crate knows whether bytes were encrypted.
 //!
-//! What never happens: a read or a write blocks; an idle connection holds a buffer.
+//! Guarantees: a read or a write never blocks; an idle connection holds no buffer.
 #![forbid(unsafe_code)]
 
 pub mod limits;

@@ -2,8 +2,8 @@
 //! made requests more expensive, which servers differ from their group, and when a group runs out.
 //!
 //! The questions are the same wherever the trials are. A [`Home`] answers with sums (see
-//! [`regress::bins`]), which it adds up where the data is, and the statistics are fitted to the
-//! sums. There are two homes: a folder of trials, which needs nothing else, and ClickHouse.
+//! [`regress::bins`]). The home adds up the sums where the data is. The statistics are fitted to
+//! the sums. There are two homes: a folder of trials, which needs nothing else, and ClickHouse.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -26,9 +26,9 @@
 //! A trial is summed once, by our code, into windows of five minutes. Both homes, a folder and
 //! ClickHouse, return the same sums for the same question, to rounding. A database adds up windows
 //! and fits nothing, so that there is one set of statistics. Each row in ClickHouse has a key that
-//! identifies it, and a row that is sent again replaces the earlier row: rows are
-//! counted exactly once without a protocol. The trial file is the spool of a recording that is sent
-//! during the recording. A slow database never delays a recording.
+//! identifies it, and a row that is sent again replaces the earlier row. So rows are counted
+//! exactly once without a protocol. If a recording is sent while it is made, its trial file is the
+//! spool. A slow database never delays a recording.
 #![forbid(unsafe_code)]
 
 pub mod answer;

@@ -1,8 +1,8 @@
 //! The samplers: modes of the CPU, threads of a server, its profile, access logs, sockets.
 //!
 //! [`record()`] observes a server without starting or changing it: the recorder reads /proc, perf
-//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. It
-//! works on any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
+//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. The
+//! recorder works on any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
 //!
 //! The path of a sample:
 //!
@@ -32,15 +32,15 @@
 //!   maps. Events that find no room are counted.
 //! - Only counts of the bytes that a server sends and receives leave the kernel.
 //!
-//! The manifest's capabilities state what is exact and what has a grain: totals of CPU time are
-//! exact to the nanosecond; the machine's modes and the split into user and kernel time have the
-//! grain of the clock tick; rates have the grain of the log's stamps.
+//! The manifest's capabilities state the resolution of each figure. Totals of CPU time are exact to
+//! the nanosecond. The machine's modes, and the split into user and kernel time, have the
+//! resolution of the clock tick. Rates have the resolution of the log's stamps.
 //!
-//! HAProxy logs to syslog only. To get a file, let it log to its standard output (`log stdout
+//! HAProxy logs to syslog only. To get a file, let HAProxy log to its standard output (`log stdout
 //! format raw local0`) and redirect that into a file.
 //!
-//! What never happens: a log line or a process that ends fails the recording; missing data goes
-//! unreported (it is a loss in the trial); an interval is half written.
+//! Guarantees: a recording survives every log line, and every process that ends; missing data is
+//! recorded as a loss in the trial; an interval is written whole or not at all.
 
 mod bpf;
 mod clock;

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Boundaries are at multiples of the interval after the first boundary, on the monotonic clock, so
-//! that they do not drift. An interval's length is the actual time between two samples. If the log
-//! stamps whole seconds, the first boundary is a whole second of the wall clock, so that each line
-//! belongs to one interval.
+//! that the boundaries do not drift. An interval's length is the actual time between two samples.
+//! If the log stamps whole seconds, the first boundary is a whole second of the wall clock, so that
+//! each line belongs to one interval.
 //!
-//! One thread writes everything. Its CPU time is in each interval.
+//! One thread writes everything. Each interval contains the CPU time of this thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The analysis of a trial, as tables in a terminal, as figures and as a page.
 //!
 //! [`analyse`] chooses the resources, excludes the intervals that do not belong to a line (warm-up,
-//! saturation, an invalid rate), and lets [`regress`] fit the others. The [`Analysis`] that it
-//! returns has everything that an output shows, and its serialisation is the JSON of the command.
+//! saturation, an invalid rate), and lets [`regress`] fit the other intervals. The returned
+//! [`Analysis`] has everything that an output shows. Its serialisation is the JSON of the command.
 //! [`terminal()`], [`html`] and [`svg_loadline`] only write the analysis out.
 //!
 //! | module | content |

@@ -13,7 +13,8 @@
 //! - `report` and others open a [`Trial`]: one consistent snapshot, read completely and closed at
 //!   once, so that a reader never delays the writer.
 //! - [`Writer::finish`] folds the journal into the file, marks it complete and stores a digest of
-//!   everything in it. Only a complete trial has a digest. It is checked when the trial is opened.
+//!   everything in it. Only a complete trial has a digest. The digest is checked when the trial is
+//!   opened.
 //!
 //! Guarantees: a half-written interval is never read; an unfinished trial is never taken for a
 //! complete one; a damaged complete trial is refused; an existing file is overwritten only if the

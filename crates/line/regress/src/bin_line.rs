@@ -10,24 +10,24 @@
 //! - **The line of a busy CPU** is fitted to the means of the bins, each with the weight of its
 //!   intervals. Noise within the bins counts as noise of an interval.
 //!
-//! **Errors** are the largest of three estimates. The first comes from the distances of the bins'
-//! means from the line. The second comes from the correlation ρ of neighbouring intervals: `(1 +
-//! ρ)/(1 − ρ)` intervals count as one, as in the full method. The third is used from
-//! [`WINDOWS_MIN`] windows on, and takes each window as a cluster. Within a window, the rate counts
-//! as constant.
+//! **The error** of a line is the largest of three estimates. The first comes from the distances of
+//! the bins' means from the line. The second comes from the correlation ρ of neighbouring
+//! intervals: `(1 + ρ)/(1 − ρ)` intervals count as one, as in the full method. The third is used
+//! from [`WINDOWS_MIN`] windows on, and takes each window as a cluster. Within a window, the rate
+//! counts as constant.
 //!
 //! **Lengths**: an interval has its length as weight, and the lengths decide how many intervals
 //! count as independent (Kish). The interval of the capacity is for a future interval of typical
 //! length: the length of the interval in which a typical second lies.
 //!
 //! **What differs from the full method**: no interval is set aside. Intervals in which something
-//! else used the resource stay in, pull the line up, and widen its interval. The reach is the
-//! highest mean use of a bin near the line, not the highest use of an interval. On 127 trials of 17
-//! set-ups of real servers the capacity differed from the capacity of the full method by 0.2 %
-//! (median), by less than 2.5 % in 120 trials, and by 28 % once, within both intervals. Both
-//! methods had the measured saturation inside equally many intervals. With data below 10 % of the
-//! cap, both methods are imprecise: once, at 5 % on a machine that was busy with other work, the
-//! capacities differed by a factor of two, within intervals of a factor of ten and more.
+//! else used the resource stay in the fit, pull the line up, and widen its interval. The reach is
+//! the highest mean use of a bin near the line, not the highest use of an interval. On 127 trials
+//! of 17 set-ups of real servers the capacity differed from the capacity of the full method by 0.2
+//! % (median), by less than 2.5 % in 120 trials, and by 28 % once, within both intervals. The
+//! measured saturation was inside equally many intervals of both methods. With data below 10 % of
+//! the cap, both methods are imprecise: once, at 5 % on a machine that was busy with other work,
+//! the capacities differed by a factor of two, within intervals of a factor of ten and more.
 //! `tests/saturation.rs` has bounds for simulated servers. Where the difference matters, analyse
 //! the trial itself.
 

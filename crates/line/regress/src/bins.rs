@@ -8,12 +8,12 @@
 //! hour of intervals of 100 ms would outweigh a day of intervals of 10 s.
 //!
 //! **Neighbouring intervals** resemble each other, so errors cannot be computed as if they were
-//! independent. Two kinds of sums show by how much. The differences of neighbours give the
-//! correlation of residuals at lag one (von Neumann 1941), however short the data is. And the sums
-//! are first taken over a window of time. Of each window, the products of its sums over all bins
-//! are added up too (`window_xx` and so on), in the bin of the window's mean rate. With them the
-//! errors are those of clusters (Liang and Zeger 1986), of which each window is one. See
-//! [`close_window`].
+//! independent. Two kinds of sums show how much neighbours resemble each other. First, the
+//! differences of neighbours give the correlation of residuals at lag one (von Neumann 1941),
+//! however short the data are. Second, the sums are taken over windows of time. For each window,
+//! the products of the window's sums over all bins are added up too (`window_xx` and so on), in the
+//! bin of the window's mean rate. From these products the errors are computed with each window as a
+//! cluster (Liang and Zeger 1986). See [`close_window`].
 
 use std::collections::BTreeMap;
 

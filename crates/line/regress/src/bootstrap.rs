@@ -2,9 +2,9 @@
 //! (Politis and White 2004, as corrected by Patton, Politis and White 2009).
 //!
 //! Neighbouring intervals are correlated, and drawing single rows would ignore that. Blocks of
-//! consecutive rows keep the correlation; they are on a circle, so that the ends count as much as
-//! the middle. It is the cross-check of Fieller's interval: it assumes neither normal errors nor
-//! equal variances.
+//! consecutive rows keep the correlation. The rows are on a circle, so that the ends count as much
+//! as the middle. The bootstrap is the cross-check of Fieller's interval, because the bootstrap
+//! assumes neither normal errors nor equal variances.
 
 use serde::Serialize;
 

@@ -16,9 +16,10 @@
 //! the whole cost.
 //!
 //! **Episodes**, if they were counted, are a second estimate that needs no extrapolation: the
-//! difference in cost of an episode with one more request ([`Marginal`]). This is nearly the cost
-//! of a request at the cap, where the loop needs fewer turns for each request. The two estimates
-//! are averaged, weighted by their variances, and the interval covers their difference.
+//! difference in cost between an episode and an episode with one more request ([`Marginal`]). This
+//! difference is nearly the cost of a request at the cap, where the loop needs fewer turns for each
+//! request. The two estimates are averaged, weighted by their variances, and the interval covers
+//! their difference.
 //!
 //! **The lower end** of the interval is at most the rate at which the cap is reached if a request
 //! costs as much at the cap as in the busiest interval. For some servers a request gets no cheaper
@@ -29,11 +30,12 @@
 //! machines ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine this cost poorly, so that
 //! the prior matters. Data that reach further outweigh the prior. The fit is the posterior mode by
 //! Gauss–Newton on log residuals, because the noise of CPU time is in proportion to it, with
-//! Huber's weights. Neighbouring intervals differ from the line in the same direction, because its
-//! shape is not exact. So no more than [`INDEPENDENT_MAX`] of them count as independent.
+//! Huber's weights. Neighbouring intervals differ from the line in the same direction, because the
+//! shape of the line is not exact. So no more than [`INDEPENDENT_MAX`] intervals count as
+//! independent.
 //!
-//! If the wakes are not known, they are assumed: of requests at random instants, the part `1 −
-//! C/cap` finds the CPU idle and wakes it.
+//! If the wakes are not known, they are assumed: requests come at random instants, so the share `1
+//! − C/cap` of the requests finds the CPU idle and wakes it.
 
 use nalgebra::{SMatrix, SVector};
 use serde::{Deserialize, Serialize};

@@ -11,19 +11,19 @@
 //! the busier half of the intervals times the cap, because CPU noise grows with CPU use. r is the
 //! between-run sd as a share of the cap. Two runs of one server differ in level (memory layout,
 //! frequency, other processes) by more than the residuals of either run show, and a single run
-//! cannot measure it. So r is an argument: [`BETWEEN_RUN_DEFAULT`] unless the caller has measured
-//! it over several runs. Columns other than the rate are zero at the cap, so that their
+//! cannot measure this difference. So r is an argument: [`BETWEEN_RUN_DEFAULT`] unless the caller
+//! has measured r over several runs. Columns other than the rate are zero at the cap, so that their
 //! coefficients do not matter.
 //!
 //! **Neighbouring intervals are correlated**, most of all under a schedule of steps. With a minute
-//! of one-second intervals the Newey–West errors account for only part of that. So the lag-one
-//! correlation ρ of the residuals is computed (with Kendall's correction for its bias in short
-//! series), and `f = (1 + ρ)/(1 − ρ)` intervals count as one. Of three covariances (plain times f,
-//! heteroscedasticity-robust times f, Newey–West) the one that gives the capacity the largest
-//! variance is used, t has `n/f − p` degrees of freedom, and the residual variance is corrected for
-//! the p coefficients fitted to so few effective intervals. The residuals of a straight line
-//! through a curve are correlated, too. If the correlation leaves no capacity, it is computed again
-//! from the residuals of the curve.
+//! of one-second intervals the Newey–West errors account for only part of this correlation. So the
+//! lag-one correlation ρ of the residuals is computed (with Kendall's correction for its bias in
+//! short series), and `f = (1 + ρ)/(1 − ρ)` intervals count as one. Three covariances are computed:
+//! plain times f, heteroscedasticity-robust times f, and Newey–West. The covariance that gives the
+//! capacity the largest variance is used. t has `n/f − p` degrees of freedom, and the residual
+//! variance is corrected for the p coefficients fitted to so few effective intervals. The residuals
+//! of a straight line through a curve are correlated, too. If no capacity remains with this
+//! correlation, the correlation is computed again from the residuals of the curve.
 
 use serde::Serialize;
 

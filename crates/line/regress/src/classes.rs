@@ -5,12 +5,12 @@
 //! intercept is not constrained.
 //!
 //! No fit can separate classes that rise and fall together: hits and misses of a cache with a
-//! constant hit ratio are one class. Before the fit, a class of whose variance the others explain
-//! more than [`EXPLAINED_MAX`] is merged with the one most similar to it, and so is a class with
-//! too few requests. The result lists what was merged and why.
+//! constant hit ratio are one class. Before the fit, a class is merged with the class most similar
+//! to it if the other classes explain more than [`EXPLAINED_MAX`] of its variance, or if the class
+//! itself has too few requests. The result lists what was merged and why.
 //!
-//! Intervals have the width of those of [`mod@crate::costs`] in the unconstrained fit, are centred
-//! on the constrained estimate, and are cut at zero.
+//! Intervals have the width of the intervals of [`mod@crate::costs`] in the unconstrained fit, are
+//! centred on the constrained estimate, and are cut at zero.
 
 use serde::Serialize;
 

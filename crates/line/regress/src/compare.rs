@@ -1,9 +1,9 @@
 //! The comparison of two slopes, and what "no change" means.
 //!
-//! The interaction test checks whether the slopes of two independent trials differ: their
-//! difference over its Newey–West error. "No change" is not the absence of a significant difference
-//! but an interval within the relevant margin ([`equivalent`]). What a request costs in both trials
-//! is compared in [`mod@crate::same_load`].
+//! The interaction test checks whether the slopes of two independent trials differ. The statistic
+//! is the difference of the slopes divided by its Newey–West error. "No change" is not the absence
+//! of a significant difference but an interval within the relevant margin ([`equivalent`]). The
+//! costs of a request in the two trials are compared in [`mod@crate::same_load`].
 
 use crate::curvature::{Test, welch};
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};

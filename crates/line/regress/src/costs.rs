@@ -1,17 +1,18 @@
 //! Costs of parts of the work: one fit of the total, and the same fit of every part.
 //!
 //! In each interval the parts (procedure groups, procedures, modes, the remainder) add up to the
-//! total. All are fitted with one design matrix and one vector of weights, that of the MM-estimate
-//! of the total, and with the same columns. The fit is then one linear map, and the coefficients of
-//! the parts add up to those of the total, within rounding; [`PartsClosure`] gives the gap. A
-//! separate robust fit of each part would use different intervals for each, and the sum would be
-//! meaningless.
+//! total. All parts are fitted with one design matrix, with the same columns, and with one vector
+//! of weights: the weights of the MM-estimate of the total. The fit is then one linear map, and the
+//! coefficients of the parts add up to the coefficients of the total, within rounding;
+//! [`PartsClosure`] gives the gap. A separate robust fit of each part would use different intervals
+//! for each part, and the sum would be meaningless.
 //!
 //! Intervals of the coefficients are Student's, with the largest of the three errors of
 //! [`crate::capacity`] and the degrees of freedom of the effective number of intervals. The weights
-//! were chosen by the residuals of the total, which moves its estimate more than fixed weights
-//! would (the slope of psi in place of the weight: Huber 1981, 7.6). So the component of a part's
-//! residual along the total's is enlarged, and the rest is used as it is.
+//! depend on the residuals of the total, so the estimate of the total varies more than with fixed
+//! weights (the slope of psi in place of the weight: Huber 1981, 7.6). So the component of a part's
+//! residual along the residual of the total is enlarged, and the remaining component is used as it
+//! is.
 
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //!
 //! The squared rate is added to the fit. Neighbouring intervals are correlated, so plain errors
 //! would give false alarms, and with a minute of one-second intervals Newey–West errors still give
-//! some. So t uses the larger of Newey–West's variance and White's times the `f` of
+//! some false alarms. So t uses the larger of Newey–West's variance and White's times the `f` of
 //! [`crate::capacity`], with the degrees of freedom of the effective number of intervals. A small p
 //! alone says little (with enough rows every line is curved), so the practical size is reported
 //! too: the capacity according to the curve.

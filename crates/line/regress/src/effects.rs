@@ -1,11 +1,14 @@
-//! Effects of many servers: their mean, and how far they differ beyond the errors of each.
+//! Effects of many servers: their mean, and how far the servers differ by more than the error of
+//! each effect.
 //!
-//! The mean is that of a random-effects model: the effect of each server differs from the mean by
-//! more than its own error. The variance between servers is that of DerSimonian and Laird (1986),
-//! and the interval that of Hartung and Knapp (2001), which covers as it says with few servers too.
-//! Their factor is at least 1, so that effects that agree by chance do not make it too narrow.
+//! The mean is the mean of a random-effects model: the effect of each server differs from the mean
+//! by more than its own error. The variance between servers is estimated by the method of
+//! DerSimonian and Laird (1986). The interval is computed by the method of Hartung and Knapp
+//! (2001), whose coverage is right with few servers too. The factor of Hartung and Knapp is at
+//! least 1 here, so that effects that agree by chance do not make the interval too narrow.
 //!
-//! [`spread`] is for the question which servers differ from the others: it must not count them.
+//! [`spread`] is for the question which servers differ from the others. [`spread`] leaves out the
+//! servers that differ.
 
 use serde::Serialize;
 

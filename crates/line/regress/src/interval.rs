@@ -1,19 +1,20 @@
 //! Intervals, and Fieller's interval (1954), which capacities need.
 //!
-//! The capacity `X* = (cap − a) / b` is a ratio of two correlated estimates. Its interval at level
-//! 1 − α contains every rate X at which the data do not exclude that the line meets the cap:
+//! The capacity `X* = (cap − a) / b` is a ratio of two correlated estimates. The interval of the
+//! capacity at level 1 − α contains every rate X at which the data do not exclude that the line
+//! meets the cap:
 //!
 //! ```text
 //! (cap − a − b·X)²  <=  t² · ( v + V_aa + 2·X·V_ab + X²·V_bb )
 //! ```
 //!
-//! where t is the two-sided quantile of Student's t at the fit's degrees of freedom. With v = 0
-//! this is the interval of the line itself. With v the variance of one more observation it is
-//! inverse prediction (calibration): a future interval that runs at the cap satisfies `cap = a +
-//! b·X + e + u`, where e is its residual and u the difference in level between that run and this
-//! one, so v = Var(e) + Var(u). The inequality is quadratic in X with the leading coefficient `b² −
-//! t²·V_bb`. If that is not positive, the slope does not differ significantly from zero, no rate
-//! can be excluded, and the interval is unbounded.
+//! where t is the two-sided quantile of Student's t at the fit's degrees of freedom. With v = 0,
+//! the set of these rates is the interval of the line itself. If v is the variance of one more
+//! observation, the set is an inverse prediction (calibration). A future interval that runs at the
+//! cap satisfies `cap = a + b·X + e + u`, where e is its residual and u the difference in level
+//! between that run and this one, so v = Var(e) + Var(u). The inequality is quadratic in X with the
+//! leading coefficient `b² − t²·V_bb`. If this coefficient is not positive, the slope does not
+//! differ significantly from zero, no rate can be excluded, and the interval is unbounded.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
 //! Regression: fits, intervals, comparisons. Pure mathematics, without I/O.
 //!
 //! The load line of a server is the regression of a resource's use on the request rate, `C = a +
-//! b·x`. Its slope is the marginal cost, its intercept the fixed cost, and the rate at which it
-//! meets the cap is the capacity. This crate fits such lines, checks how reliable they are, and
-//! computes capacities with intervals.
+//! b·x`. The slope of the line is the marginal cost, and its intercept is the fixed cost. The rate
+//! at which the line meets the cap is the capacity. This crate fits such lines, checks how reliable
+//! they are, and computes capacities with intervals.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -31,9 +31,10 @@
 //! | [`fdr`] | correction for many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`], [`objective`] | uses of lines |
 //!
-//! The caller chooses the units and uses them consistently: rates in requests per second, and costs
-//! in CPU seconds per second (a cap of 1.0 is one CPU) or in percent (a cap of 100). Rows must be
-//! in time order, because the autocorrelation-robust errors and the block bootstrap depend on it.
+//! The caller chooses the units, and uses the same units everywhere: rates in requests per second,
+//! and costs in CPU seconds per second (a cap of 1.0 is one CPU) or in percent (a cap of 100). Rows
+//! must be in time order, because the autocorrelation-robust errors and the block bootstrap depend
+//! on it.
 //!
 //! Guarantees: no I/O, no clock, no hidden randomness (seeds are arguments, and the same seed gives
 //! the same results on every machine), no panic on any data: a fit that is not possible returns an
@@ -53,7 +54,7 @@
 //!     thread per second. The capacity is read at wakes = 0. Wakes are an effect of the cost as
 //!     well as a cause, so they are first fitted by the rate, which clients decide (two-stage least
 //!     squares). This line gives the capacity if rate and wakes can be separated and a wake costs
-//!     something. Otherwise the straight line does.
+//!     something. Otherwise the straight line gives the capacity.
 //!   - *The line of a busy CPU* (`busy`) extrapolates from data that end below 90 % of the cap: C =
 //!     a + b·x + W·(w₀ + w₁·ln(1 + d/d₀)), with W wakes per second, and d the idle time of the CPU
 //!     before each wake. A wake costs more the longer the CPU was idle, because its caches are
@@ -64,40 +65,42 @@
 //!     estimates are averaged.
 //! - **Intervals.** The line has Fieller's interval. The interval shown with a capacity is for a
 //!   *future saturated interval*: inverse prediction with v = s² + (r·cap)², where s is the
-//!   residual sd to expect at the cap, and r the sd between runs, 3 % unless the caller has several
-//!   runs to estimate it. Neighbouring intervals are correlated: with lag-one correlation ρ of the
-//!   residuals, (1 + ρ)/(1 − ρ) of them count as one. A circular block bootstrap is the
-//!   cross-check. An unbounded interval is "not identifiable: the rate did not vary enough".
+//!   residual sd to expect at the cap, and r is the sd between runs. r is 3 % unless the caller has
+//!   several runs to estimate r from. Neighbouring intervals are correlated: with lag-one
+//!   correlation ρ of the residuals, (1 + ρ)/(1 − ρ) intervals count as one. A circular block
+//!   bootstrap is the cross-check. An unbounded interval is "not identifiable: the rate did not
+//!   vary enough".
 //! - **Robustness.** An MM fit is made next to least squares. The rows that it sets aside are
 //!   listed; no row is dropped silently. A test for curvature detects a line that is wrong.
 //! - **Closure.** kernel slope + user slope = − idle slope.
 //! - **Parts.** The CPU time of each procedure group goes through the fit of the whole: one design,
 //!   one vector of weights. The slopes of the groups, and of the time that no sample saw, add up to
 //!   the slope of the whole, to rounding. A what-if changes a group in every interval and fits the
-//!   remainder: X*(f) = (cap − a + f·a_g)/(b − f·b_g), with an interval. It is first-order.
+//!   remainder: X*(f) = (cap − a + f·a_g)/(b − f·b_g), with an interval. A what-if is first-order.
 //! - **Two trials.** One fit of both trials over their common rates, ln C = p(ln x) + ln R · after,
-//!   gives the ratio R of the costs of a request at the same rate. R is widened by the sd between
-//!   runs, which is estimated from each trial. A difference in wakes, bytes or classes is taken out
-//!   before the verdict. Capacities do not decide the verdict. Slopes are tested with Newey–West
-//!   errors, groups and procedures with Benjamini–Hochberg. "No change" needs an interval within
-//!   the margin.
-//! - **Measured saturation** is kept out of the fit. Unless the experiment declared it, it is the
-//!   capacity. A server is saturated if it uses all of its CPU, or if it hardly ever sleeps and
-//!   other processes use the rest.
+//!   gives the ratio R of the costs of a request at the same rate. The interval of R is widened by
+//!   the sd between runs, which is estimated from each trial. A difference in wakes, bytes or
+//!   classes is taken out before the verdict. Capacities do not decide the verdict. Slopes are
+//!   tested with Newey–West errors, groups and procedures with Benjamini–Hochberg. "No change"
+//!   needs an interval within the margin.
+//! - **Measured saturation** is kept out of the fit. The measured saturation is the capacity,
+//!   unless the experiment declared the saturated intervals. A server is saturated if it uses all
+//!   of its CPU, or if it hardly ever sleeps and other processes use the rest.
 //! - **Bounds.** If the interval of a capacity spans more than a factor of four, only the lower
 //!   bound is reported. Below 5 % of the cap, and beyond fifty times the highest rate, there is no
 //!   capacity.
 //! - **Sums.** For many servers the same lines are fitted to sums of the intervals by rate, with
 //!   sixteen bins for each doubling. The sums add up over trials and where the data is
-//!   (`bin_line`). The straight line is exactly the same, and so are the rules on how much the rate
-//!   must have varied. The robust fit sets no interval aside, and windows of five minutes are the
-//!   clusters of the errors. On 127 trials of 17 set-ups of real servers the capacity differed from
-//!   the capacity of the full method by 0.2 % (median), and by less than 2.5 % in 120 of them.
+//!   (`bin_line`). The straight line is exactly the line of the full method, and the rules on how
+//!   much the rate must have varied are the same. The robust fit sets no interval aside, and
+//!   windows of five minutes are the clusters of the errors. On 127 trials of 17 set-ups of real
+//!   servers the capacity differed from the capacity of the full method by 0.2 % (median), and by
+//!   less than 2.5 % in 120 of them.
 //!
 //! # What it promises
 //!
-//! f64 in, f64 out, seeded. It is compared with statsmodels, scipy and arch by fixtures, and with
-//! the published figures of 1998.
+//! f64 in, f64 out, seeded. The crate is compared with statsmodels, scipy and arch by fixtures, and
+//! with the published figures of 1998.
 #![forbid(unsafe_code)]
 
 mod bin_line;

@@ -12,12 +12,12 @@
 //! [`WAKE_P_MAX`] by the larger of plain and Newey–West errors; and (3) its capacity is
 //! identifiable. Otherwise it is the straight line, and the failed condition is reported.
 //!
-//! **The capacity** is the headline's if the data reach [`BUSY_BELOW`] of the cap. Below that, both
-//! lines differ most where nothing was measured, and miss real servers by a third and more. There
-//! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
-//! wider the further the data are from the cap. Below [`SEEN_MIN`], and beyond
-//! [`SEEN_FOLDS_MAX`] times the highest rate, there is no capacity. Intervals
-//! are explained in [`crate::capacity`].
+//! **The capacity** is the capacity of the headline's line if the data reach [`BUSY_BELOW`] of the
+//! cap. If the data end below this, the two lines differ most where nothing was measured, and miss
+//! the saturation of real servers by a third and more. In this case, CPU time is extrapolated by
+//! the line of a busy CPU (see [`crate::busy`]), whose interval gets wider the further the data are
+//! from the cap. Below [`SEEN_MIN`], and beyond [`SEEN_FOLDS_MAX`] times the highest rate, there is
+//! no capacity. Intervals are explained in [`crate::capacity`].
 
 use serde::Serialize;
 

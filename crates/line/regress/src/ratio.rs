@@ -1,8 +1,8 @@
-//! What a request costs, as a ratio of two sums, and the change of it at the same rate.
+//! The cost of a request, as a ratio of two sums, and the change of this cost at the same rate.
 //!
 //! Windows of time are the clusters, because neighbouring intervals resemble each other. The
-//! variance is that of the ratio estimator (Cochran 1977, 6.3), from sums over the windows of
-//! squares and products.
+//! variance is the variance of the ratio estimator (Cochran 1977, 6.3), from sums over the windows
+//! of squares and products.
 
 use crate::bins::Bin;
 

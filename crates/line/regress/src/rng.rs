@@ -1,7 +1,7 @@
 //! A small seeded generator (xoshiro256**, seeded by SplitMix64: Blackman and Vigna 2018).
 //!
-//! It is written here, and not taken from a crate, because a printed seed must give the same
-//! results after every upgrade of a dependency. Not for secrets.
+//! The generator is written here, and not taken from a crate, because a printed seed must give the
+//! same results after every upgrade of a dependency. Not for secrets.
 
 /// The state of the generator. The same seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]

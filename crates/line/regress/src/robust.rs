@@ -1,11 +1,12 @@
 //! The MM-estimator (Yohai 1987): up to half of the rows may be outliers, and without outliers it
 //! loses 5 % of the efficiency of least squares.
 //!
-//! It has two stages. The S-estimate finds the line whose residuals have the least M-scale, from
-//! seeded random subsamples refined as in fast-S (Salibian-Barrera and Yohai 2006). Its scale is
-//! then fixed, and an M-estimate with Tukey's bisquare is iterated from it. Both use
-//! `rho(u) = 1 − (1 − u²)³` for |u| < 1, with u the residual over c times the scale: c = 1.547 for
-//! the S stage (breakdown 50 %), c = 4.685 for the M stage (efficiency 95 %).
+//! The estimator has two stages. The S-estimate finds the line whose residuals have the least
+//! M-scale, from seeded random subsamples refined as in fast-S (Salibian-Barrera and Yohai 2006).
+//! The scale of the S-estimate is then fixed, and an M-estimate with Tukey's bisquare is iterated
+//! from the S-estimate. Both stages use `rho(u) = 1 − (1 − u²)³` for |u| < 1, with u the residual
+//! over c times the scale: c = 1.547 for the S stage (breakdown 50 %), c = 4.685 for the M stage
+//! (efficiency 95 %).
 //!
 //! Rows that the fit ignores are listed, never dropped silently.
 

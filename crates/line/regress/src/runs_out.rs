@@ -1,15 +1,15 @@
 //! When daily peaks reach a capacity: trend, season of the week, and noise.
 //!
 //! The trend is linear or exponential, whichever leaves the smaller absolute residuals of the
-//! logarithm. Its slope is the median of the slopes of all pairs of days that are whole weeks apart
-//! (Theil–Sen with a season, Hirsch and others 1982), so that the weekday does not matter. The
-//! season is the median of each weekday, with [`SEASON_DAYS_MIN`] days or more; with fewer it is
-//! part of the noise. Noise is in proportion to the peak.
+//! logarithm. The slope of the trend is the median of the slopes of all pairs of days that are
+//! whole weeks apart (Theil–Sen with a season, Hirsch and others 1982), so that the weekday does
+//! not matter. The season is the median of each weekday, with [`SEASON_DAYS_MIN`] days or more.
+//! With fewer days, the season is part of the noise. Noise is in proportion to the peak.
 //!
 //! The first day at the capacity is predicted by simulation. In each run, the residuals are drawn
-//! in blocks of a week, trend and season are fitted again, which kind of trend included, and the
-//! future is that fit with more residuals drawn in the same way. The capacity is drawn from its
-//! interval.
+//! in blocks of a week. Then trend and season are fitted again, including the choice of the kind of
+//! trend. The future is this fit with more residuals, drawn in the same way. The capacity is drawn
+//! from its interval.
 
 use serde::Serialize;
 

@@ -8,27 +8,29 @@
 //! ln C = p(ln x) + δ·after + e
 //! ```
 //!
-//! Rates below [`BUSY_PART`] of the highest in common are left out: there a request costs several
-//! times as much, for waking up, so that a change of the server is a small part.
+//! Rates below [`BUSY_PART`] of the highest common rate are left out. At these rates a request
+//! costs several times as much, because the server wakes up for it, so that a change of the server
+//! is only a small part of the cost.
 //!
 //! p is a cubic, which follows any smooth cost over the common range. `after` is 1 in the rows of
 //! the second trial. `R = exp(δ)` is the ratio of the cost at the same rate. Logarithms are taken
-//! because the noise of CPU time grows with CPU time. Weights and errors are those of
+//! because the noise of CPU time grows with CPU time. Weights and errors are computed as in
 //! [`mod@crate::costs`]: MM, and the largest of three autocorrelation-robust variances.
 //!
-//! **Two runs of one server differ** by more than the residuals of either show. The sd of that is
-//! estimated from the two trials together: from the means of blocks of their residuals, minus what
-//! the autocorrelated residuals explain. A constant difference between runs is in no residual, so
-//! [`BETWEEN_RUN_MIN`] is the least. A trial of fewer than [`BLOCKS_MIN`] blocks does not count; if
-//! neither counts, the sd is [`BETWEEN_RUN_DEFAULT`].
+//! **Two runs of one server differ** by more than the residuals of either run show. The sd of this
+//! difference is estimated from the two trials together: from the means of blocks of their
+//! residuals, minus what the autocorrelated residuals explain. A constant difference between runs
+//! is in no residual, so the sd is at least [`BETWEEN_RUN_MIN`]. A trial of fewer than
+//! [`BLOCKS_MIN`] blocks does not count; if neither trial counts, the sd is
+//! [`BETWEEN_RUN_DEFAULT`].
 //!
 //! **The rate is not all of the load.** With more connections at the same rate, more requests share
-//! a wake, and each is cheaper although the server is the same. Within a trial the wakes are almost
-//! a function of the rate, so the cost of a wake cannot be estimated well. Its bounds are known: it
-//! is not negative, and at most [`WAKES_SHARE_MAX`] of a request's cost is that of wakes. So the
-//! result has the largest change that the difference in wakes can explain. It is zero if the wakes
-//! are equal, and it never points in the opposite direction of the wakes: a server that sleeps more
-//! often and costs less has improved.
+//! a wake, and each request is cheaper although the server is the same. Within a trial the wakes
+//! are almost a function of the rate, so the cost of a wake cannot be estimated well. The bounds of
+//! this cost are known: it is not negative, and wakes are at most [`WAKES_SHARE_MAX`] of a
+//! request's cost. So the result has the largest change that the difference in wakes can explain.
+//! This change is zero if the wakes are equal, and never points in the opposite direction of the
+//! wakes. For example, a server that sleeps more often and costs less has improved.
 
 use serde::Serialize;
 

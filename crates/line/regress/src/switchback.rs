@@ -1,15 +1,16 @@
 //! Two settings that alternate under one load: does B cost more than A?
 //!
-//! **The design.** A round is one period of each, and the order alternates between rounds: A B, B
-//! A, A B, ... Drift (a cache that fills, another process, the time of day) affects both periods of
-//! a round nearly equally, and the difference is charged to A as often as to B. So the number of
-//! rounds is even.
+//! **The design.** A round is one period of A and one period of B, and the order alternates between
+//! rounds: A B, B A, A B, ... Drift (a cache that fills, another process, the time of day) affects
+//! both periods of a round nearly equally, and the difference is charged to A as often as to B. So
+//! the number of rounds is even.
 //!
 //! **The figures.** For each round the logarithm of B over A is taken. The mean is the change, with
 //! Student's t interval over the rounds: a round is a block, so that effects common to its periods
-//! do not enter the error. The p value is that of a permutation test: if the settings are the same,
+//! do not enter the error. The p value comes from a permutation test: if the settings are the same,
 //! the two labels of each round could be swapped, and each of the 2^n assignments is as likely as
-//! the observed one. Constant drift makes both too conservative, never too optimistic.
+//! the observed one. Constant drift makes the interval and the p value too conservative, never too
+//! optimistic.
 //!
 //! **The verdict.** A change needs both an interval that excludes 1 and a p of at most 1 - level.
 //! "No change" is not the absence of a change but an interval within the margin

@@ -1,14 +1,14 @@
 //! Whether the rate varied enough for a line, and in enough intervals.
 //!
-//! A line through a constant rate is noise. A line that rests on one interval is that interval.
-//! Significance does not show either: under a constant load that begins within the first interval,
-//! the one low rate gives the slope a t of ten and more. So both are tested on the rates alone,
-//! before any line:
+//! A line through a constant rate is noise. A line that depends on one interval says no more than
+//! that interval. A test of significance finds neither fault: under a constant load that begins
+//! within the first interval, the one low rate gives the slope a t of ten and more. So both faults
+//! are looked for in the rates alone, before any line is fitted:
 //!
 //! - **ratio**: a high rate over a low one, leaving out the extremes at both ends, which may be
 //!   intervals in which a load began or ended;
 //! - **leverage**: the number of intervals that carry the slope, `(Σ d²)² / Σ d⁴`, where d is the
-//!   distance of a rate from the median. n equal distances count as n, one outlier as 1.
+//!   distance of a rate from the median. n equal distances count as n intervals, one outlier as 1.
 
 use crate::why::Why;
 

@@ -1,12 +1,12 @@
 //! The line with wakes, `C = a + b·x + w·wakes`, in two stages.
 //!
 //! Wakes are not only a cause of the cost but also an effect: an interval in which requests
-//! happened to cost more has less time to sleep, and so fewer wakes. Its residual and its wakes are
-//! then correlated, and a plain fit attributes part of the noise to cheaper wakes: w comes out too
-//! small, b too large and the capacity too low (by 4 % at 5 % of noise). The rate does not have
-//! this problem, because clients decide it. So wakes are first fitted by a cubic in the rate, and
-//! that fit replaces them in the line: two-stage least squares, with powers of the rate as
-//! instruments.
+//! happened to cost more has less time to sleep, and so fewer wakes. The residual and the wakes of
+//! such an interval are then correlated, and a plain fit attributes part of the noise to cheaper
+//! wakes: w comes out too small, b too large and the capacity too low (by 4 % at 5 % of noise). The
+//! rate does not have this problem, because clients decide it. So wakes are first fitted by a cubic
+//! in the rate, and the fitted wakes replace the measured wakes in the line: two-stage least
+//! squares, with powers of the rate as instruments.
 //!
 //! The weights come from the MM-estimate of the second stage and are then used in both stages.
 //! Residuals and all intervals are computed with the measured wakes.

@@ -1,9 +1,9 @@
 //! The capacity if part of the work cost less, or nothing.
 //!
 //! `X*(f) = (cap − a + f·a_g) / (b − f·b_g)` if the fraction f of group g is removed, or the same
-//! with the group's cost replaced by another. It is a first-order prediction: the costs of the
-//! other work do not change, and the effects of fewer sleeps, warmer caches or shorter queues are
-//! ignored.
+//! with the group's cost replaced by another cost. The result is a first-order prediction: the
+//! costs of the other work do not change, and the effects of fewer sleeps, warmer caches or shorter
+//! queues are ignored.
 //!
 //! **A cost is never negative.** The line of a group that gets cheaper per request as the rate
 //! rises may be below zero at the capacity. Such a group counts as nothing there. So removing a
@@ -11,9 +11,10 @@
 //!
 //! [`what_if`] is only the formula, for published figures. [`predict`] has the intervals of a
 //! trial, and so gives an interval too: the group's cost is removed from (or replaced in) every
-//! interval, and the line is fitted to the result with the weights of the total. By linearity that
-//! is the formula, and the result has the residuals that a future saturated interval will have. The
-//! interval of the ratio is narrower, because errors common to both lines cancel.
+//! interval, and the line is fitted to the result with the weights of the total. By linearity, the
+//! new line gives the same capacity as the formula. The new fit also has the residuals that a
+//! future saturated interval will have. The interval of the ratio is narrower, because errors
+//! common to both lines cancel.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Replaces the samplers where they were not built, and gives the reason.
+//! Replaces the samplers in a build without them, and gives the reason why they are missing.
 
 use trial::{Capability, Loss, Writer};
 

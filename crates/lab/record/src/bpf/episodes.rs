@@ -1,11 +1,12 @@
 //! Turns and episodes: the sums of the BPF program, read every interval.
 //!
 //! The program sums on each CPU and never resets its sums. A row of the trial is the current sum
-//! over all CPUs minus that at the last boundary.
+//! over all CPUs minus the sum at the last boundary.
 //!
-//! Turns are seen by a tracepoint that makes every system call on the machine slower. So the
-//! programs are attached in one interval of several only: at the boundary, after everything else
-//! was sampled. To attach and detach them takes the recorder's thread less than a millisecond.
+//! The tracepoint that shows turns makes every system call on the machine slower. So the programs
+//! are attached only in one interval of several. They are attached at the boundary, after
+//! everything else was sampled. The recorder's thread takes less than a millisecond to attach and
+//! detach the programs.
 
 use std::num::NonZeroU32;
 

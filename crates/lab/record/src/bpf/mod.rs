@@ -4,19 +4,19 @@
 //! | part | responsibility |
 //! | --- | --- |
 //! | `*.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
-//! | `program` | loading, the set of observed processes, counts of what found no room |
+//! | `program` | loading, the set of observed processes, counts of events that found no room |
 //! | `locks`, `files`, `episodes` | reading the sums every interval into rows of the trial |
-//! | `sockets` | reading the counts of requests, and spreading those that cross a boundary |
+//! | `sockets` | reading the counts of requests, and spreading requests that cross a boundary |
 //! | `symbols` | addresses to procedures |
-//! | `samplers`, `absent` | the samplers for the recorder, or why there are none |
+//! | `samplers`, `absent` | the samplers for the recorder, or the reason why there are none |
 //!
 //! The programs are built without kernel headers; the running kernel's BTF gives the offsets of
-//! fields. They run in the context of the thread that makes the system call or is switched, so
-//! their cost is not in the recorder's own CPU time.
+//! fields. The programs run in the context of the thread that makes the system call or is switched,
+//! so their cost is not in the recorder's own CPU time.
 //!
-//! What never happens: a recording fails because of them. Without the feature `bpf`, on a machine
-//! other than x86-64, or without permission to load them, the trial has a capability that says they
-//! are not supported here, and why.
+//! A recording never fails because of these programs. Without the feature `bpf`, on a machine other
+//! than x86-64, or without permission to load the programs, the trial has a capability with the
+//! text "not supported here" and the reason.
 
 use std::num::NonZeroU32;
 

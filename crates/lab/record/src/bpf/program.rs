@@ -1,5 +1,5 @@
-//! One loaded and attached BPF object, and what all have in common: the set of observed processes,
-//! and the counts of unseen events.
+//! One loaded and attached BPF object, and the parts that all BPF objects have: the set of observed
+//! processes, and the counts of unseen events.
 
 use std::collections::BTreeSet;
 use std::path::Path;

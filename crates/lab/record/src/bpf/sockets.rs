@@ -1,12 +1,13 @@
 //! Requests on the server's sockets: the sums of the BPF program, read every interval.
 //!
 //! An interval of the recorder is an epoch of the program, which the recorder begins with
-//! [`mark`](Sockets::mark). Requests within one epoch are read as sums; the others, one by one,
-//! from a ring, and spread over their lives as those of a log are.
+//! [`mark`](Sockets::mark). Requests within one epoch are read as sums. Requests that cross the end
+//! of an epoch are read one by one from a ring, and spread over their lives, like the requests of a
+//! log.
 //!
-//! A response is known to have ended when the next one begins on its connection or the connection
-//! closes. Those that have been silent for [`PAUSE_NS`] are ended by a sweep. So an interval gets
-//! some of its requests late, as it does from a log.
+//! A response is known to have ended when the next response begins on its connection or the
+//! connection closes. A sweep ends responses that have been silent for [`PAUSE_NS`]. So some
+//! requests are added to their interval late, as with a log.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,8 +1,9 @@
 //! What went wrong in a recording, found before any statistics.
 //!
 //! [`CHECKS`] is a list of causes in the order in which they explain a missing or a wrong figure.
-//! Each has a sentence, and what to do next. Every verb that shows a capacity takes its causes from
-//! here: [`missing`] is the first cause that explains why there is none, and [`found`] lists all.
+//! Each cause has a sentence, and advice on what to do next. Every verb that shows a capacity takes
+//! its causes from here: [`missing`] is the first cause that explains why there is no capacity, and
+//! [`found`] lists all causes.
 
 use regress::{Unfit, Why};
 use serde::Serialize;

@@ -1,8 +1,9 @@
 //! The cost of requests by class: by outcome, by method, by size, by TLS, each in a separate fit.
 //!
-//! A class in the log is four words. One fit of all combinations would be imprecise for each of
-//! them. A fit by one word at a time shows what that word explains, including everything that
-//! varies with it. Classes that could not be separated are reported as merged.
+//! The name of a class in the log is four words (outcome, method, size, TLS). One fit of all
+//! combinations of words would be imprecise for each combination. A fit by one word at a time shows
+//! what this word explains, including everything that varies with the word. Classes that could not
+//! be separated are reported as merged.
 
 use std::collections::BTreeMap;
 

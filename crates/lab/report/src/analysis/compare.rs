@@ -2,11 +2,11 @@
 //! came true.
 //!
 //! The verdict is based on the cost of a request at the same load ([`super::same_load`]), and on
-//! the measured saturation if both trials have one, with the sd between runs in their intervals,
-//! because two runs of one server differ too. Capacities are taken from the reports. They are
-//! mostly beyond the recorded rates and depend on how far each trial reached, so they do not decide
-//! the verdict. The tests of modes, groups and procedures show where these two runs differ. They
-//! say nothing about other runs.
+//! the measured saturation if both trials have one. The intervals of both include the sd between
+//! runs, because two runs of one server differ too. Capacities are taken from the reports.
+//! Capacities are mostly beyond the recorded rates and depend on how far each trial reached, so
+//! they do not decide the verdict. The tests of modes, groups and procedures show where these two
+//! runs differ. These tests say nothing about other runs.
 
 use regress::compare::{equivalent, interaction};
 use regress::{Coefficient, Cost, benjamini_hochberg, difference};

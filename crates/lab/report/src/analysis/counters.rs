@@ -1,5 +1,5 @@
-//! Instructions, cycles and cache traffic per request, by hardware counters: the mean, and for one
-//! more request, in the fit that divides the CPU time.
+//! Instructions, cycles and cache traffic per request, by hardware counters: the mean, and the
+//! count of one more request by the fit that divides the CPU time.
 //!
 //! If the counters were sampled too, the counts are divided among the server's procedures.
 //!

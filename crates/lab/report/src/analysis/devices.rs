@@ -6,11 +6,12 @@
 //!   that the CPU's own line ends too early; then the threads and the machine are the resources. If
 //!   a thread of the server is pinned to the CPU and shares it with other work (the interrupts of a
 //!   card), the CPU is exhausted before the thread is.
-//! - **Interrupts of a CPU**: the scheduler cannot move a card's interrupts. Like the machine, they
-//!   limit only if the server is most of what else runs, because it is unknown whose traffic they
-//!   serve.
-//! - **A disk** that serves one request at a time, by its busy time. A disk that serves several at
-//!   once is always busy long before it is exhausted, so that its line gives a lower bound.
+//! - **Interrupts of a CPU**: the scheduler cannot move a card's interrupts. Like the machine,
+//!   interrupts limit only if the server is most of everything else that runs, because it is
+//!   unknown whose traffic the interrupts serve.
+//! - **A disk** that serves one request at a time, by its busy time. A disk that serves several
+//!   requests at once is always busy long before it is exhausted, so that its line gives a lower
+//!   bound.
 //! - **A network card**, by the traffic in its busier direction, including the wire overhead of
 //!   each packet, as a share of its speed. If the speed is unknown, there is no capacity, and the
 //!   report says so.

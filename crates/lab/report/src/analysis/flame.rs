@@ -6,9 +6,9 @@
 //!
 //! The slope of a stack with few samples is mostly noise, and half of such slopes are negative. So
 //! frames with few samples are merged into their callers, which does not change the sum. A value
-//! that is negative even then cannot be drawn. It is left out, and the sum of such values is
-//! reported, so that the drawn width plus that sum is the total. If no line gives the cost of a
-//! request, the width is the sampled CPU time.
+//! that is negative even then cannot be drawn. Such a value is left out, and the sum of the omitted
+//! values is reported, so that the drawn width plus this sum is the total. If no line gives the
+//! cost of a request, the width is the sampled CPU time.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,8 +1,9 @@
 //! Latency against the rate: less queueing may matter more than the highest throughput.
 //!
 //! Points are quantiles of single intervals. Bins merge the histograms of intervals with similar
-//! rates, so that their quantiles are those of all their requests and not averages of quantiles.
-//! Latencies that the generator marked invalid (it had fallen behind) are counted but not used.
+//! rates, so that the quantiles of a bin are quantiles of all its requests and not averages of
+//! quantiles. Latencies that the generator marked invalid (it had fallen behind) are counted but
+//! not used.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The profile table of 1998 (Tables 12, 13 and 16): percent of all CPU time, percent of non-idle
 //! CPU time, procedure, mode.
 //!
-//! The idle share is taken from the kernel's accounting, and only the division of the rest from the
-//! samples, because a profile need not sample idle CPUs. For a long recording the table covers the
+//! The idle share is taken from the kernel's accounting, because a profile need not sample idle
+//! CPUs. The samples only divide the non-idle time. For a long recording the table covers the
 //! busiest hour, as in 1998.
 
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What a comparison of two trials is asked, and the form of its results.
+//! The options of a comparison of two trials, and the form of its results.
 
 use regress::Estimate;
 use regress::compare::equivalent;

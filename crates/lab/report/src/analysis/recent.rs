@@ -2,7 +2,7 @@
 //! Nothing is fitted here. The cost of a request is the mean over these intervals; the marginal
 //! cost is in the [`Analysis`](super::Analysis) of the whole trial.
 //!
-//! The figures are computed in the same way as those of the analysis, from a trial read by
+//! The figures are computed in the same way as the figures of the analysis, from a trial read by
 //! [`Trial::recent`].
 
 use serde::Serialize;

@@ -1,10 +1,10 @@
 //! The CPU resources of a trial, and their use in each interval.
 //!
-//! A load line belongs to a resource: a single-threaded server is limited when that thread
-//! saturates its CPU, however idle the other CPUs are. With several CPUs the idle time of the whole
-//! machine is the wrong measure, and if the load is generated on the same machine, its idle time is
-//! not the server's either. So the machine is shown, but it limits only if the server is most of
-//! what runs on it.
+//! A load line belongs to a resource: a single-threaded server is limited when its thread saturates
+//! a CPU, however idle the other CPUs are. With several CPUs the idle time of the whole machine is
+//! the wrong measure. If the load is generated on the same machine, the machine's idle time is not
+//! the server's either. So the machine is shown, but the machine limits only if the server is most
+//! of what runs on it.
 //!
 //! The modes of these resources are known, and a profile can divide their time. Other resources are
 //! in [`super::devices`].

@@ -1,18 +1,19 @@
 //! The cost of a request in two trials at the same load, the differences of the loads, and the
 //! verdict.
 //!
-//! The cost is the cost in all threads of the server, because connections are spread over threads
-//! differently in each run. If the user chose a resource, it is the cost in this resource. The
-//! costs are compared over the rates that both trials cover ([`regress::same_load()`]).
+//! The cost is the CPU time of all threads of the server, because connections are spread over
+//! threads differently in each run. If the user chose a resource, the cost is the use of this
+//! resource. The costs are compared over the rates that both trials cover
+//! ([`regress::same_load()`]).
 //!
 //! A difference in the load that explains a difference in the cost must not be taken for a change
-//! of the server. The wakes show whether as many requests shared a wake. The open descriptors show
-//! whether there were as many connections. The classes and the bytes show whether the mix of
-//! requests was the same. Each difference explains an interval of changes: a difference in bytes
-//! explains changes from zero up to a cost in proportion to the bytes, and a difference in classes
-//! explains the change by their fitted costs. The verdict follows from the remaining interval. So
-//! more bytes never hide that a request got cheaper, and fewer bytes (compression) never hide that
-//! it got more expensive.
+//! of the server. The wakes show whether the same number of requests shared a wake. The open
+//! descriptors show whether the number of connections was the same. The classes and the bytes show
+//! whether the mix of requests was the same. Each difference explains an interval of changes: a
+//! difference in bytes explains changes from zero up to a cost in proportion to the bytes, and a
+//! difference in classes explains the change by their fitted costs. The verdict follows from the
+//! remaining interval. So more bytes never hide that a request got cheaper, and fewer bytes
+//! (compression) never hide that a request got more expensive.
 
 use std::collections::BTreeMap;
 

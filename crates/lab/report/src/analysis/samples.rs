@@ -1,5 +1,6 @@
 //! The samples of a trial by group and procedure: the CPU time of each in every interval. The
-//! tables of the profile and of the costs are sums of these cells, so that they are consistent.
+//! tables of the profile and of the costs are sums of these cells, so that the tables are
+//! consistent.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,8 +1,9 @@
 //! The measured saturation, and the capacity that every verb shows.
 //!
-//! If the server was saturated in several intervals, its capacity was measured, and no line knows
-//! it better: it is the highest rate that it kept up. If an experiment declares its saturated
-//! intervals, they check the prediction of the line instead, unless the line has none.
+//! If the server was saturated in several intervals, the capacity is the highest rate that the
+//! server kept up, because a measured capacity is better than the capacity of a line. If an
+//! experiment declares its saturated intervals, these intervals check the prediction of the line
+//! instead, unless the line has no prediction.
 
 use trial::{Interval, Trial};
 
