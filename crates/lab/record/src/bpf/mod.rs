@@ -14,7 +14,8 @@
 //! fields. The programs run in the context of the thread that makes the system call or is switched,
 //! so their cost is not in the recorder's own CPU time.
 //!
-//! A recording never fails because of these programs. Without the feature `bpf`, on a machine other
+//! A recording fails because of these programs only if requests were to be counted on the sockets.
+//! Without the feature `bpf`, on a machine other
 //! than x86-64, or without permission to load the programs, the trial has a capability with the
 //! text "not supported here" and the reason.
 
