@@ -70,11 +70,14 @@ pub(super) async fn explained(
         return explanation.out;
     }
     let connection = ClientConnection::default();
+    // From here on the user is known.
     let step = match asked.admitted(&connection).await {
+        Ok(_) if is_refused_at(Stage::User, &asked) => Err(Refusal::Quota),
         Ok(class) => asked.route(class, &connection).await,
         Err(refusal) => Err(refusal),
     };
     let mut explanation = Explanator { asked: &asked, out };
+    explanation.out.quotas = quotas(&asked);
     let (step, rule) = match step {
         Err(refusal) => (Step::Refuse(refusal), None),
         Ok(Step::LookUp) => {
@@ -90,7 +93,7 @@ pub(super) async fn explained(
     explanation.out
 }
 
-/// The quotas that apply to a request. Its user is not known here.
+/// The quotas that apply to a request, those of its user if the user is known.
 fn quotas(asked: &Asked) -> Vec<Quota> {
     let of = |judged: Judged| {
         let Judged { quota: name, remaining, wait_ms, refused } = judged;

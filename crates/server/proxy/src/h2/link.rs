@@ -420,7 +420,7 @@ impl Link {
         state.streams.drain(..).for_each(|(_, mut stream)| stream.shared.wake());
         let State { http2, out, .. } = &mut *state;
         http2.abort(ErrorCode::NO_ERROR, out);
-        state.out = Vec::new();
+        (state.out, state.kept, state.head) = (Vec::new(), Vec::new(), None);
         state.hold(&self.worker.io);
     }
 }

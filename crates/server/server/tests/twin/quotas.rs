@@ -327,6 +327,33 @@ fn a_request_above_its_users_quota_does_not_ask_a_name_server() {
     });
 }
 
+/// The explanation judged a user's quota without the user.
+#[test]
+fn an_explanation_knows_the_quota_of_a_user() {
+    for counts in [Counts::All, Counts::Fetches] {
+        let config = with(forward, move |config| {
+            config.forward.users = Some(Users::from_text(USERS).unwrap());
+            let mut quota = Quota { name: "q".into(), by: By::User, counts, ..Quota::default() };
+            slow(&mut quota, 1);
+            config.quotas = vec![quota];
+        });
+        each_way_http1(config, async |_: Rc<World>| {
+            let jo = "Proxy-Authorization: Basic am86c2VjcmV0\r\n";
+            let about = "/explain?url=http://10.0.0.2/other&header=Proxy-Authorization:%20Basic%20\
+                         am86c2VjcmV0";
+            let before = admin(about).await;
+            assert_eq!(before["decision"]["does"], "fetch", "{before}");
+            assert_eq!(before["quotas"][0]["remaining"], 1, "{before}");
+            let mut client = Client::new().await;
+            assert_eq!(client.get("http://10.0.0.2/u?size=5", jo).await.status, 200);
+            let after = admin(about).await;
+            assert_eq!(after["decision"]["rule"], "quota", "{after}");
+            assert_eq!(after["answer"]["status"], 429, "{after}");
+            assert_eq!(after["quotas"][0]["refused"], true, "{after}");
+        });
+    }
+}
+
 #[test]
 fn each_route_has_a_quota() {
     let config = with(reverse, |config| {

@@ -344,6 +344,7 @@ impl Link {
     fn close(&self, fault: Fault) {
         let state = &mut *self.state.borrow_mut();
         state.phase = Phase::Over;
+        state.kept = Vec::new();
         self.set_idle(state, false);
         if let Some(opening) = state.opening.take() {
             opening.end(Err(fault));
