@@ -46,6 +46,9 @@ struct TaskCell<F: Future> {
     joiner: Cell<Option<Waker>>,
     /// Set by a task that aborts itself: its future is in use and is dropped after the poll.
     aborted: Cell<bool>,
+    /// A future that waits has exclusive references into itself. A shared reference to the stage
+    /// would invalidate them, so every access is by `&mut`, which does not for a type that is not
+    /// `Unpin`.
     stage: RefCell<Stage<F>>,
 }
 
@@ -71,7 +74,7 @@ impl<F: Future> Runnable for TaskCell<F> {
 
     fn cancel(&self) {
         if let Ok(mut stage) = self.stage.try_borrow_mut()
-            && matches!(*stage, Stage::Running(_))
+            && let Stage::Running(_) = &mut *stage
         {
             *stage = Stage::Taken;
         }
@@ -83,7 +86,7 @@ impl<F: Future> Joinable<F::Output> for TaskCell<F> {
         let Ok(mut stage) = self.stage.try_borrow_mut() else {
             return Poll::Pending; // a task that waits for its own end
         };
-        if let Stage::Done(_) = *stage
+        if let Stage::Done(_) = &mut *stage
             && let Stage::Done(output) = std::mem::replace(&mut *stage, Stage::Taken)
         {
             return Poll::Ready(output);
@@ -93,7 +96,8 @@ impl<F: Future> Joinable<F::Output> for TaskCell<F> {
     }
 
     fn is_finished(&self) -> bool {
-        self.stage.try_borrow().is_ok_and(|stage| !matches!(*stage, Stage::Running(_)))
+        let stage = self.stage.try_borrow_mut();
+        stage.is_ok_and(|mut stage| !matches!(&mut *stage, Stage::Running(_)))
     }
 
     fn abort(&self) {
