@@ -185,14 +185,17 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
         totals.add(&program.name, program.run(&[NIGHTLY, "--test-threads=1"]));
         report_time(&program.name, since);
     }
-    for program in programs.iter().filter(|program| ALL_SEEDS.contains(&&*program.name)) {
-        let mut command = program.command(&EACH_RUN);
-        totals.add(&program.name, printed(command.env("PLIMSOLL_ALL_SEEDS", "1")));
+    let named = |name: &str| {
+        let found = programs.iter().find(|program| program.name == name);
+        found.ok_or_else(|| io::Error::other(format!("cargo does not name the program {name}")))
+    };
+    for name in ALL_SEEDS {
+        let mut command = named(name)?.command(&EACH_RUN);
+        totals.add(name, printed(command.env("PLIMSOLL_ALL_SEEDS", "1")));
     }
     report_time("tests with all their seeds", since);
     let (twin, histories) = HISTORIES;
-    let twin = programs.iter().find(|program| program.name == twin);
-    let twin = twin.ok_or_else(|| io::Error::other("cargo names no twin"))?;
+    let twin = named(twin)?;
     let first = u64::from(std::process::id()) * HISTORIES_SEEDS;
     let seeds = format!("{first}..{}", first + HISTORIES_SEEDS);
     println!("histories with PLIMSOLL_SEEDS={seeds}");

@@ -208,8 +208,6 @@ impl Reading {
                     self.bytes.extend_from_slice(&part[..read]);
                     return Ok(true);
                 }
-                // A stopped process that goes on: a read with a time-out is not begun again.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Err(format!("nothing came; so far {}", self.bytes.escape_ascii()));
                 }
