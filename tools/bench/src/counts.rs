@@ -445,10 +445,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The version of the compiler that built a program of `target/debug`, and Cargo's hash of packages,
-/// features, profiles and compiler. Of the copies of a generic function that several crates have
-/// compiled, some of them optimised, the compiler takes the one whose crate has the smallest such
-/// hash: builds of other hashes have other counts.
+/// The version of the compiler that built a program of `target/debug`, and Cargo's hash of its
+/// packages, features, profiles and compiler. Of the copies of a generic function that several
+/// crates have compiled, some of them optimised, the compiler takes the one whose crate has the
+/// smallest such hash: builds of other hashes have other counts.
 fn build_of(program: &Path) -> Result<String, String> {
     use std::os::unix::fs::MetadataExt;
     let named = |e: io::Error| format!("{}: {e}", program.display());
