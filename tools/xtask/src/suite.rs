@@ -44,7 +44,7 @@ const END_TO_END_THREADS: &str = "3";
 /// The other test program that takes long. It comes first, so that both lanes end at about the same
 /// time.
 const TWIN: &str = "server twin";
-/// Programs that each run gives a third of their seeds, and [`nightly`] all of them.
+/// Programs that each run gives a third of their seeds or fewer, and [`nightly`] all of them.
 const ALL_SEEDS: [&str; 4] = [TWIN, "http2 model", "fleet planted", "interpose differential"];
 /// The end-to-end tests of the studies.
 const STUDIES: &str = "studies end_to_end";

@@ -60,11 +60,11 @@ mod certificates;
 #[path = "../common/mod.rs"]
 mod common;
 
-/// A third of the seeds of an expensive scenario, or all of them if [`ALL_SEEDS`] is set, as by
+/// A fifth of the seeds of an expensive scenario, or all of them if [`ALL_SEEDS`] is set, as by
 /// `make nightly` and for planted bugs.
 fn some(seeds: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let count = seeds.end - seeds.start;
-    let count = if std::env::var_os(ALL_SEEDS).is_some() { count } else { count.div_ceil(3) };
+    let count = if std::env::var_os(ALL_SEEDS).is_some() { count } else { count.div_ceil(5) };
     seeds.start..seeds.start + count
 }
 
