@@ -12,10 +12,11 @@
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,9 +37,29 @@ pub fn find(program: &str) -> Option<PathBuf> {
     places.map(|place| place.join(program)).find(|file| file.is_file())
 }
 
-/// A loopback address with a port that is free at the moment.
+/// A loopback address on which nothing listened a moment ago. The system gives these ports to no
+/// connection of a client and to no listener that leaves the choice to it, and two calls never
+/// return the same one. So nothing else takes the port, however long a server takes to start.
+///
+/// # Errors
+/// Something listens on all of these ports.
 pub fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
+    /// Debian's ephemeral ports begin at 32,768.
+    const PORTS: std::ops::Range<u32> = 10_000..32_768;
+    const PER_PROCESS: u32 = 500;
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PER_PROCESS);
+    for _ in PORTS {
+        let at = first.wrapping_add(CALLS.fetch_add(1, Ordering::SeqCst));
+        let port = (PORTS.start + at % (PORTS.end - PORTS.start)) as u16;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        // Not by binding it: a child that another thread has just forked would listen there until
+        // its exec, and answer in place of the server that is waited for.
+        if TcpStream::connect(address).is_err() {
+            return Ok(address);
+        }
+    }
+    Err(io::Error::other("something listens on each of the ports 10,000 to 32,767"))
 }
 
 /// The name of the service of the Squid whose directory is `home`, for `squid -n`: short, and of
@@ -128,7 +149,11 @@ impl Peer {
             }
             thread::sleep(POLL_INTERVAL);
         }
-        Ok(())
+        // If it has ended, something else listens there.
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(format!("it ended ({status}): {}", self.last_words())),
+            _ => Ok(()),
+        }
     }
 
     /// Whether it has ended.

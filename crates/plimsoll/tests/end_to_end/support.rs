@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -405,24 +405,9 @@ impl Recording {
     }
 }
 
-/// A port that was free a moment ago. The system gives these ports to no connection of a client,
-/// and two calls never return the same one, so that tests which run side by side do not meet.
+/// A port on which nothing listened a moment ago, and which no other test gets.
 pub(crate) fn free_port() -> u16 {
-    /// Debian's ephemeral ports begin at 32,768.
-    const PORTS: std::ops::Range<u32> = 10_000..32_768;
-    const PER_PROCESS: u32 = 500;
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(PER_PROCESS);
-    for _ in PORTS {
-        let at = first.wrapping_add(CALLS.fetch_add(1, Ordering::SeqCst));
-        let port = (PORTS.start + at % (PORTS.end - PORTS.start)) as u16;
-        // Not by binding it: a child that another thread has just forked would listen there until
-        // its exec, and answer in place of the server that the test waits for.
-        if TcpStream::connect(("127.0.0.1", port)).is_err() {
-            return port;
-        }
-    }
-    panic!("no free port");
+    harness::peer::free_address().unwrap().port()
 }
 
 /// An address that accepts connections and serves each in a thread, which ends with it. Dropping it

@@ -274,7 +274,7 @@ async fn explained_and_sent(world: &World, asked: &Asked) -> (String, String) {
 #[test]
 fn an_explanation_matches_what_then_happens() {
     let rules = RefCell::new(BTreeSet::new());
-    sim::check(some(0..24), |seed| {
+    sim::check(some(0..40), |seed| {
         run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
             let mut draw = Draw::new(seed);
             for _ in 0..40 {
