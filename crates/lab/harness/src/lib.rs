@@ -10,6 +10,8 @@
 pub mod environment;
 pub mod origin;
 pub mod peer;
+#[path = "../../../core/transport/tests/common/ports.rs"]
+mod ports;
 pub mod recipe;
 pub mod rounds;
 mod servers;

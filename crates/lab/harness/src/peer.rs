@@ -12,11 +12,10 @@
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,29 +36,13 @@ pub fn find(program: &str) -> Option<PathBuf> {
     places.map(|place| place.join(program)).find(|file| file.is_file())
 }
 
-/// A loopback address on which nothing listened a moment ago. The system gives these ports to no
-/// connection of a client and to no listener that leaves the choice to it, and two calls never
-/// return the same one. So nothing else takes the port, however long a server takes to start.
+/// A loopback address on which nothing listened a moment ago, and which only this function gives
+/// away.
 ///
 /// # Errors
-/// Something listens on all of these ports.
+/// Something listens on all of its ports.
 pub fn free_address() -> io::Result<SocketAddr> {
-    /// Debian's ephemeral ports begin at 32,768.
-    const PORTS: std::ops::Range<u32> = 10_000..32_768;
-    const PER_PROCESS: u32 = 500;
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(PER_PROCESS);
-    for _ in PORTS {
-        let at = first.wrapping_add(CALLS.fetch_add(1, Ordering::SeqCst));
-        let port = (PORTS.start + at % (PORTS.end - PORTS.start)) as u16;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // Not by binding it: a child that another thread has just forked would listen there until
-        // its exec, and answer in place of the server that is waited for.
-        if TcpStream::connect(address).is_err() {
-            return Ok(address);
-        }
-    }
-    Err(io::Error::other("something listens on each of the ports 10,000 to 32,767"))
+    crate::ports::free_address()
 }
 
 /// The name of the service of the Squid whose directory is `home`, for `squid -n`: short, and of

@@ -306,8 +306,9 @@ fn requests_over_tls_are_counted_where_the_server_reads_and_writes_them() {
         let url = |path: &str| format!("https://127.0.0.1:{}/{path}", nginx.tls_port);
         let of_paths = |paths: &[&str]| {
             let mut command = Command::new(&curl);
-            command.args(["-sk", "--http1.1"]).args(paths.iter().map(|path| url(path)));
-            assert!(command.output().unwrap().status.success());
+            command.args(["-sSk", "--http1.1"]).args(paths.iter().map(|path| url(path)));
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
         };
         of_paths(&["small", "small", "missing", "large", "proxied", "small"]);
         of_paths(&["small"]);
@@ -344,7 +345,7 @@ fn requests_over_tls_are_counted_although_the_library_was_replaced() {
     fs::rename(&other, &copy).unwrap();
     let recorded = nginx.recorded(true, |nginx| {
         let url = format!("https://127.0.0.1:{}/small", nginx.tls_port);
-        let asked = Command::new(&curl).args(["-sk", "--http1.1", &url, &url]).output();
+        let asked = Command::new(&curl).args(["-sSk", "--http1.1", &url, &url]).output();
         assert!(asked.unwrap().status.success());
         nginx.wait_for_lines(2);
     });

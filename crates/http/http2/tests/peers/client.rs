@@ -1,11 +1,12 @@
 //! A tiny blocking client, and nginx as its server.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ports;
 use http2::{Connection, Event, Limits, RequestFields, Scratch, StreamId};
 
 /// An nginx with HTTP/2 in the clear. It ends when this is dropped.
@@ -23,7 +24,7 @@ impl Nginx {
         for size in [0, 1, 1000, 20_000, 1_000_000] {
             std::fs::write(directory.join(format!("www/{size}")), "x".repeat(size)).unwrap();
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ports::free_address().unwrap().port();
         let at = directory.display();
         // Versions before 1.25.1 know only this form of the switch; later ones warn and accept it.
         let conf = format!(

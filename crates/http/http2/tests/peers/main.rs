@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 mod client;
+#[path = "../../../../core/transport/tests/common/ports.rs"]
+mod ports;
 mod server;
 
 use std::net::TcpListener;

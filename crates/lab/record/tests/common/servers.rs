@@ -1,11 +1,13 @@
 //! Real servers that the tests start.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+#[path = "../../../../core/transport/tests/common/ports.rs"]
+mod ports;
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -65,5 +67,5 @@ pub(crate) fn start(home: &Path, program: &Path, arguments: &[&str]) -> Server {
 }
 
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    ports::free_address().unwrap().port()
 }

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod origins;
+#[path = "../../../../core/transport/tests/common/ports.rs"]
+mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -9,6 +9,8 @@ use std::path::{self, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ports;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -179,7 +181,7 @@ fn program(name: &str, package: &str) -> String {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    ports::free_address().unwrap().port()
 }
 
 fn write(home: &path::Path, name: &str, text: impl AsRef<[u8]>) -> String {

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "../../../../../core/transport/tests/common/ports.rs"]
+mod ports;
 
 /// A server has this long to start, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -21,8 +24,7 @@ pub(crate) struct Node {
 
 /// Ports that are not in use.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    [(); N].map(|()| ports::free_address().unwrap().port())
 }
 
 impl Node {
