@@ -133,7 +133,7 @@ fn counted(home: &Path, pid: u32, client: impl FnOnce()) -> Option<u64> {
     let running = Running::begun_or_skipped(spec)?;
     client();
     let trial = Trial::open(&running.stop().out).unwrap();
-    assert!(trial.losses().is_empty(), "{:?}", trial.losses());
+    servers::assert_nothing_lost(&trial);
     Some(trial.intervals().iter().map(|interval| interval.requests_ended).sum())
 }
 
