@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -447,21 +448,22 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The version of the compiler that built a program of `target/debug`, and Cargo's hash of its
 /// packages, features, profiles and compiler. Of the copies of a generic function that several
-/// crates have compiled, some of them optimised, the compiler takes the one whose crate has the
+/// crates have compiled, some of them optimised, the compiler takes the copy whose crate has the
 /// smallest such hash: builds of other hashes have other counts.
 fn build_of(program: &Path) -> Result<String, String> {
-    use std::os::unix::fs::MetadataExt;
-    let named = |e: io::Error| format!("{}: {e}", program.display());
     let compiler = compiler_of(program)?;
-    let number = fs::metadata(program).map_err(named)?.ino();
+    let number = |path: &Path| fs::metadata(path).ok().map(|file| file.ino());
+    let own = number(program);
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     // `target/debug/plimsoll` and `target/debug/deps/plimsoll-HASH` are one file.
-    let hash = fs::read_dir(program.with_file_name("deps")).into_iter().flatten().flatten();
-    let hash = hash.filter(|entry| entry.metadata().is_ok_and(|file| file.ino() == number));
-    let hash = hash.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let hash =
-        hash.filter_map(|file| Some(file.strip_prefix(&*name)?.strip_prefix('-')?.to_owned()));
-    Ok(format!("{compiler} {}", hash.min().unwrap_or_else(|| "unknown".to_owned())))
+    let hash_of = |entry: fs::DirEntry| {
+        let file = entry.file_name().into_string().ok()?;
+        let hash = file.strip_prefix(&*name)?.strip_prefix('-')?;
+        (number(&entry.path()) == own).then(|| hash.to_owned())
+    };
+    let mut deps = fs::read_dir(program.with_file_name("deps")).into_iter().flatten().flatten();
+    let hash = deps.find_map(hash_of);
+    Ok(format!("{compiler} {}", hash.unwrap_or_else(|| "unknown".to_owned())))
 }
 
 /// The version of the compiler that built a program, which it leaves there.

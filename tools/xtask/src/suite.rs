@@ -298,9 +298,7 @@ fn cargo_test(root: &Path) -> io::Result<Command> {
     let mut cargo = super::cargo();
     cargo.current_dir(root).args(["test", "--workspace", "--locked"]);
     let own = std::env::current_exe()?;
-    let (Some(dir), Some(name)) = (own.parent(), own.file_name()) else {
-        return Err(io::Error::other(format!("{}: not a program in a directory", own.display())));
-    };
+    let (dir, name) = own.parent().zip(own.file_name()).expect("a program is in a directory");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = iter::once(dir.to_owned()).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(path).map_err(io::Error::other)?;

@@ -123,19 +123,19 @@ impl Peer {
     /// It ended, or `patience` is over; one line.
     pub fn wait_for(&mut self, address: SocketAddr, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
-        while TcpStream::connect(address).is_err() {
+        loop {
+            let is_there = TcpStream::connect(address).is_ok();
+            // If it has ended, something else may listen there.
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended at once ({status}): {}", self.last_words()));
+            }
+            if is_there {
+                return Ok(());
             }
             if began.elapsed() > patience {
                 return Err(format!("it does not listen on {address}: {}", self.last_words()));
             }
             thread::sleep(POLL_INTERVAL);
-        }
-        // If it has ended, something else listens there.
-        match self.child.try_wait() {
-            Ok(Some(status)) => Err(format!("it ended ({status}): {}", self.last_words())),
-            _ => Ok(()),
         }
     }
 

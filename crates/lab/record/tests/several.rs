@@ -76,6 +76,7 @@ fn several_servers_of_one_name_are_named_and_one_with_workers_is_not() {
     };
     let running = Running::begun(spec).unwrap();
     let trial = Trial::open(&running.stop().out).unwrap();
+    servers::assert_nothing_lost(&trial);
     let notes = &trial.manifest().notes;
     assert!(
         notes.iter().any(|note| note.starts_with("2 servers are recorded as one")),

@@ -345,8 +345,8 @@ fn requests_over_tls_are_counted_although_the_library_was_replaced() {
     fs::rename(&other, &copy).unwrap();
     let recorded = nginx.recorded(true, |nginx| {
         let url = format!("https://127.0.0.1:{}/small", nginx.tls_port);
-        let asked = Command::new(&curl).args(["-sSk", "--http1.1", &url, &url]).output();
-        assert!(asked.unwrap().status.success());
+        let output = Command::new(&curl).args(["-sSk", "--http1.1", &url, &url]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
         nginx.wait_for_lines(2);
     });
     let Some((trial, log)) = recorded else { return };

@@ -15,7 +15,7 @@ use trial::{Host, Interval, Manifest, Server, Trial, Writer};
 
 use crate::PLIMSOLL;
 use crate::dashboard::{dashboard, events};
-use crate::support::{Home, Running, SOON, output_file, plimsoll, wait_for};
+use crate::support::{Home, Running, SOON, free_port, output_file, plimsoll, wait_for};
 use node::Node;
 
 /// The numbers in an answer of the database.

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ports;
 use http2::{Connection, Event, Limits, RequestFields, Scratch, StreamId};
+
+use crate::ports;
 
 /// An nginx with HTTP/2 in the clear. It ends when this is dropped.
 pub(crate) struct Nginx {

@@ -71,7 +71,6 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// No request was lost. On a busy machine an interval may have been sampled late.
-#[allow(dead_code, reason = "each test program uses a part")]
 pub(crate) fn assert_nothing_lost(trial: &trial::Trial) {
     let mut others = trial.losses().iter().filter(|loss| loss.kind != "interval: sampled late");
     assert_eq!(others.next(), None, "{:?}", trial.losses());

@@ -9,10 +9,10 @@ use std::path::{self, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ports;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::ports;
 
 /// How many there are.
 pub(super) const ORIGINS: usize = 11;

@@ -1,6 +1,8 @@
 //! Debian's ClickHouse, and today's, with trials from known lines.
 
 pub(crate) mod node;
+#[path = "../../../../../core/transport/tests/common/ports.rs"]
+mod ports;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +28,11 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 const PATIENT: Patience<'_> =
     Patience { lasts: Duration::from_secs(60), until: None, stop: &NEVER };
 const NOT_PATIENT: Patience<'_> = Patience { lasts: Duration::ZERO, until: None, stop: &NEVER };
+
+/// A port on which nothing listened a moment ago.
+fn free_port() -> u16 {
+    ports::free_address().unwrap().port()
+}
 
 fn client(url: &str) -> Client {
     Client::new(Address::of(url).unwrap()).unwrap()

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-#[path = "../../../../../core/transport/tests/common/ports.rs"]
-mod ports;
+use super::free_port;
 
 /// A server has this long to start, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -22,11 +21,6 @@ pub(crate) struct Node {
     child: Option<Child>,
 }
 
-/// Ports that are not in use.
-fn free_ports<const N: usize>() -> [u16; N] {
-    [(); N].map(|()| ports::free_address().unwrap().port())
-}
-
 impl Node {
     /// One server.
     pub(crate) fn start(directory: &Path) -> Node {
@@ -37,7 +31,7 @@ impl Node {
     /// Servers that know each other as the cluster `fleet`, with one shard on each. They listen for
     /// TLS, too, if the directory has the files `tls.crt` and `tls.key`.
     pub(crate) fn cluster(directory: &Path, nodes: usize) -> Vec<Node> {
-        let ports: Vec<[u16; 4]> = (0..nodes).map(|_| free_ports()).collect();
+        let ports: Vec<[u16; 4]> = (0..nodes).map(|_| [(); 4].map(|()| free_port())).collect();
         let shard = |[_, tcp, ..]: &[u16; 4]| {
             format!("<shard><replica><host>127.0.0.1</host><port>{tcp}</port></replica></shard>")
         };
@@ -158,7 +152,7 @@ impl Chdb {
         let home = Path::new(env!("CARGO_MANIFEST_DIR"));
         let python = home.join("../../../target/chdb/bin/python");
         assert!(python.exists(), "chdb is missing: ./setup.sh test installs it");
-        let [http] = free_ports();
+        let http = free_port();
         let child = Command::new(python)
             .arg(home.join("src/clickhouse/tests/today.py"))
             .arg(http.to_string())
