@@ -8,6 +8,8 @@
 
 #[allow(dead_code, reason = "only whole recordings are needed here")]
 mod common;
+#[path = "common/losses.rs"]
+mod losses;
 #[path = "common/servers.rs"]
 mod servers;
 
@@ -133,7 +135,7 @@ fn counted(home: &Path, pid: u32, client: impl FnOnce()) -> Option<u64> {
     let running = Running::begun_or_skipped(spec)?;
     client();
     let trial = Trial::open(&running.stop().out).unwrap();
-    servers::assert_nothing_lost(&trial);
+    losses::assert_nothing_lost(&trial);
     Some(trial.intervals().iter().map(|interval| interval.requests_ended).sum())
 }
 

@@ -5,6 +5,8 @@
 
 #[allow(dead_code, reason = "only whole recordings are needed here")]
 mod common;
+#[path = "common/losses.rs"]
+mod losses;
 #[path = "common/servers.rs"]
 mod servers;
 
@@ -76,7 +78,7 @@ fn several_servers_of_one_name_are_named_and_one_with_workers_is_not() {
     };
     let running = Running::begun(spec).unwrap();
     let trial = Trial::open(&running.stop().out).unwrap();
-    servers::assert_nothing_lost(&trial);
+    losses::assert_nothing_lost(&trial);
     let notes = &trial.manifest().notes;
     assert!(
         notes.iter().any(|note| note.starts_with("2 servers are recorded as one")),

@@ -7,6 +7,8 @@
 
 #[allow(dead_code, reason = "intervals are read from the trial")]
 mod common;
+#[path = "common/losses.rs"]
+mod losses;
 #[path = "common/servers.rs"]
 mod servers;
 
@@ -290,7 +292,7 @@ fn the_requests_of_an_nginx_are_those_of_its_log() {
     // The log's bytes include the interim response.
     log.get_mut("- POST 100-999 plain").unwrap().1 -= "HTTP/1.1 100 Continue\r\n\r\n".len() as u64;
     check(&trial, &log);
-    servers::assert_nothing_lost(&trial);
+    losses::assert_nothing_lost(&trial);
     let latencies: u64 = trial.latencies().iter().map(|row| row.count).sum();
     assert_eq!(latencies, 212);
     let supported =
@@ -317,7 +319,7 @@ fn requests_over_tls_are_counted_where_the_server_reads_and_writes_them() {
     };
     let Some((trial, log)) = nginx.recorded(true, |nginx| drive(nginx, 8)) else { return };
     check(&trial, &log);
-    servers::assert_nothing_lost(&trial);
+    losses::assert_nothing_lost(&trial);
     assert_eq!(log["- GET 100-999 tls"].0, 5);
     assert!(trial.manifest().notes.iter().any(|note| note.contains("--tls")));
     // Without being asked for, they are a loss.
@@ -352,7 +354,7 @@ fn requests_over_tls_are_counted_although_the_library_was_replaced() {
     let Some((trial, log)) = recorded else { return };
     check(&trial, &log);
     assert_eq!(log["- GET 100-999 tls"].0, 2);
-    servers::assert_nothing_lost(&trial);
+    losses::assert_nothing_lost(&trial);
 }
 
 #[test]
