@@ -70,6 +70,7 @@ rules! {
         NotStored::VaryStar => "vary-star", "RFC 9111, 4.1", "no later request could be matched";
         NotStored::NothingGained => "nothing-gained", "RFC 9111, 3",
             "stale at once and nothing to validate it by";
+        NotStored::Rule => "rule", "RFC 9111, 3", "a rule of the configuration forbids it";
         NotStored::TooLarge => "too-large", "RFC 9111, 3", "larger than the store takes";
     }
     StoreRule {

@@ -160,6 +160,8 @@ pub enum NotStored {
     NothingGained,
     /// Larger than the store accepts; used by callers, who know its size.
     TooLarge,
+    /// A rule of the configuration forbids it; used by callers, who know the rules.
+    Rule,
 }
 
 /// The clause of RFC 9111, 3, that permits storing.

@@ -1,8 +1,11 @@
-//! Purging and invalidating a URL in both forms that a response to it may be stored under.
+//! Purging and invalidating a URL in all forms that a response to it may be stored under.
 //!
 //! The settings of a route change the path and query under which a response is stored
-//! ([`crate::key`]). A response can also be stored as it was requested, from before a change of the
-//! settings. So whatever removes a URL removes both.
+//! ([`crate::key`]). If routes have conditions, requests for one URL take several routes. A response
+//! can also be stored as it was requested, from before a change of the settings. So whatever removes
+//! a URL removes all of these.
+
+use std::borrow::Cow;
 
 use store::{Concerns, Mark};
 
@@ -12,22 +15,23 @@ use crate::key::StoredUri;
 use crate::realm::Realm;
 use crate::watch::Watch;
 
-/// The path and query of a URL as its route stores it and, if that is another, as it was requested.
+/// The path and query of a URL as its routes store it and, if that is another, as it was requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths<'p> {
-    stored: &'p [u8],
+    stored: &'p [Cow<'p, [u8]>],
     requested: Option<&'p [u8]>,
 }
 
 impl<'p> Paths<'p> {
     /// Of one URL.
-    pub fn new(requested: &'p [u8], stored: &'p [u8]) -> Paths<'p> {
-        Paths { stored, requested: (requested != stored).then_some(requested) }
+    pub fn new(requested: &'p [u8], stored: &'p [Cow<'p, [u8]>]) -> Paths<'p> {
+        let is_other = stored.iter().all(|path| **path != *requested);
+        Paths { stored, requested: is_other.then_some(requested) }
     }
 
-    /// Each of them.
+    /// Each of them, those that are stored first.
     pub fn each(self) -> impl Iterator<Item = &'p [u8]> {
-        [self.stored].into_iter().chain(self.requested)
+        self.stored.iter().map(|path| &**path).chain(self.requested)
     }
 }
 
@@ -41,24 +45,21 @@ impl Cache {
         now_ms: u64,
     ) -> (Mark, Changes) {
         let paths = match paths.requested {
-            Some(only) if planted::is(planted::Bug::PurgeAsRequested) => Paths::new(only, only),
+            Some(_) if planted::is(planted::Bug::PurgeAsRequested) => Paths { stored: &[], ..paths },
             _ => paths,
         };
-        let purge = |path| {
+        let mut changes = Changes::default();
+        let mut last = None;
+        for path in paths.each() {
             let url = [authority, path].concat();
-            self.purge(Concerns::Url(&url), soft, now_ms)
-        };
-        let (mut mark, made) = purge(paths.stored);
-        let mut changes = Changes::of(made);
-        if let Some(requested) = paths.requested {
-            let (later, made) = purge(requested);
+            let (mark, made) = self.purge(Concerns::Url(&url), soft, now_ms);
             changes.push(made);
-            mark = later;
+            last = Some(mark);
         }
-        (mark, changes)
+        (last.expect("a URL is stored under a path"), changes)
     }
 
-    /// [`Cache::invalidate`] of a URL. `own` is a watch of it as it is stored.
+    /// [`Cache::invalidate`] of a URL. `own` is a watch of the first of its paths.
     pub fn invalidate_url(
         &self,
         realm: Realm,
@@ -98,7 +99,8 @@ mod tests {
         }
         let mut own = cache.watches.watch(key(paths[1]));
         let other = cache.watches.watch(key(paths[0]));
-        let both = Paths::new(paths[0], paths[1]);
+        let stored = [Cow::Borrowed(paths[1])];
+        let both = Paths::new(paths[0], &stored);
         drop(cache.invalidate_url(realm, b"H", both, Some(&mut own), true));
         assert!(!own.is_overtaken() && other.is_overtaken());
         let there = paths.map(|path| cache.store.peek(&key(path)).is_some());
@@ -106,7 +108,8 @@ mod tests {
         let before = cache.purges.now();
         let (mark, _) = cache.purge_url(b"h", both, false, 1);
         assert_eq!((mark.generation, cache.purges.now()), (before + 2, before + 2));
-        let (mark, _) = cache.purge_url(b"h", Paths::new(b"/", b"/"), false, 1);
+        let root = [Cow::Borrowed(&b"/"[..])];
+        let (mark, _) = cache.purge_url(b"h", Paths::new(b"/", &root), false, 1);
         assert_eq!(mark.generation, before + 3);
     }
 }

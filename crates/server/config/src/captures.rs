@@ -1,9 +1,10 @@
 //! Captures: parts of a request's host and path that a redirect or a field may repeat.
 //!
 //! `{name}` is one label of the host, the first one, or one segment of the path; `*` at the end of
-//! a path is the rest, `{*}` where it is repeated. In a route with captures, `{name}` in a text is
-//! replaced by what was captured. In all other routes it is text, except in a location, where it is
-//! a mistake.
+//! a path is the rest, `{*}` where it is repeated. In a rule, `{name}` is a named group of
+//! `path.matches`. `{name}` in a text is replaced by what was captured, or by one of the
+//! [`is_value`]s of the request. A route without captures has other braces as text, except in a
+//! location, where they are a mistake.
 
 /// A path of which some segments are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,29 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_of_name)
 }
 
+/// Whether this names a value that every request has: who sent it, what it asks for, and where it
+/// goes. `cookie.NAME` is the value of a cookie.
+pub fn is_value(name: &str) -> bool {
+    const VALUES: [&str; 11] = [
+        "client",
+        "scheme",
+        "host",
+        "port",
+        "path",
+        "query",
+        "uri",
+        "request_id",
+        "tls.sni",
+        "tls.client_subject",
+        "upstream",
+    ];
+    let is_of_cookie = |c: u8| c.is_ascii_alphanumeric() || b"!#$&'+-.^_`|~".contains(&c);
+    match name.strip_prefix("cookie.") {
+        Some(cookie) => !cookie.is_empty() && cookie.bytes().all(is_of_cookie),
+        None => VALUES.contains(&name),
+    }
+}
+
 /// A piece of a text with captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'t> {
@@ -57,7 +81,7 @@ pub fn pieces(mut text: &str) -> impl Iterator<Item = Piece<'_>> {
         let named = |at: usize| {
             let inner = &text[at + 1..];
             let name = &inner[..inner.find('}')?];
-            (is_name(name) || name == "*").then_some(name)
+            (is_name(name) || name == "*" || is_value(name)).then_some(name)
         };
         let next = text.match_indices('{').find_map(|(at, _)| Some((at, named(at)?)));
         let (piece, rest) = match next {
@@ -77,8 +101,10 @@ pub fn pieces(mut text: &str) -> impl Iterator<Item = Piece<'_>> {
 pub(crate) fn check_text(text: &str, names: &[&str]) -> Result<(), String> {
     for piece in pieces(text) {
         match piece {
-            Piece::Capture(name) if !names.contains(&name) => {
-                return Err(format!("{text:?}: neither the host nor the path captures {{{name}}}"));
+            Piece::Capture(name) if !names.contains(&name) && !is_value(name) => {
+                return Err(format!(
+                    "{text:?}: nothing captures {{{name}}}, and no value of a request has this name"
+                ));
             }
             Piece::Capture(_) | Piece::Text(_) => {}
         }
@@ -97,6 +123,19 @@ pub(crate) fn check_location(
     host: Option<&str>,
 ) -> Result<(), String> {
     check_text(location, names)?;
+    if location.starts_with('{') {
+        return Err(format!("{location:?}: a capture cannot begin a location"));
+    }
+    // The host that the client has asked for is not one that it could not reach anyway, and a path
+    // begins with a slash.
+    let value = |location: String, name: &str, like: &str| match names.contains(&name) {
+        true => location,
+        false => location.replace(&format!("{{{name}}}"), like),
+    };
+    let location = value(location.to_owned(), "host", "host.example");
+    let location = value(location, "port", "80");
+    let location = value(value(location, "path", "/path"), "uri", "/path");
+    let location = location.as_str();
     let scheme = match location.find([':', '/', '?', '#']) {
         Some(end) if location[end..].starts_with(':') => &location[..=end],
         _ => "",
@@ -120,10 +159,8 @@ pub(crate) fn check_location(
     let host_alone = authority.trim_end_matches(port);
     let host_alone = host_alone.strip_suffix(':').unwrap_or(authority);
     // A host that ends with a capture could become any other one.
-    if host_alone.trim_end_matches('.').ends_with('}') || location.starts_with('{') {
-        return Err(format!(
-            "{location:?}: a capture can neither begin a location nor end its host"
-        ));
+    if host_alone.trim_end_matches('.').ends_with('}') {
+        return Err(format!("{location:?}: a capture cannot end the host of a location"));
     }
     Ok(())
 }

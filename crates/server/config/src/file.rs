@@ -11,9 +11,11 @@ use toml::de::DeTable;
 use super::Path as RoutePath;
 use super::cluster::Waits;
 use super::here::{Here, Reader};
-use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
+use super::keys::{Root, StoreSection, UpstreamTable};
 use super::peer_keys::{DigestSection, HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
+use super::route_keys::{FieldTable, RouteTable};
+use super::rule_keys::{ListTable, MapTable};
 use super::table::{at_restart, read_table};
 use super::tls_keys;
 use super::{
@@ -131,6 +133,10 @@ impl Root {
             listeners,
             groups,
             routes,
+            rules: self.rule.iter().enumerate().filter_map(|(at, one)| one.rule(at + 1)).collect(),
+            lists: self.list.iter().map(ListTable::list).collect(),
+            maps: self.map.iter().map(MapTable::map).collect(),
+            expects: self.expect.clone(),
             hierarchy,
             icp: self.icp.as_ref().and_then(IcpSection::server),
             htcp: self.htcp.as_ref().and_then(HtcpSection::server),
@@ -217,6 +223,7 @@ impl Root {
                 here.mistake_of(&format!("route[{at}].{key}"), wrong);
             }
         }
+        config.check_conditions(here);
     }
 }
 
@@ -284,12 +291,13 @@ impl RouteTable {
             }
             (None, None, None) => return None,
         };
-        let rules = |rules: &[super::keys::FieldTable]| -> Option<Vec<FieldRule>> {
-            rules.iter().map(super::keys::FieldTable::rule).collect()
+        let rules = |rules: &[FieldTable]| -> Option<Vec<FieldRule>> {
+            rules.iter().map(FieldTable::rule).collect()
         };
         Some(Route {
             hosts: self.hosts.iter().map(|host| host.value.clone()).collect(),
             path,
+            when: self.when.clone(),
             action,
             request: rules(&self.request)?,
             response: rules(&self.response)?,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::FieldRule;
+use super::rules::When;
 use crate::captures::{Piece, pieces};
 use crate::here::Here;
 use crate::limits::{KEY_PATTERNS_MAX, LIFETIMES_MAX, PATTERN_BYTES_MAX};
@@ -114,6 +115,8 @@ pub struct Lifetime {
     pub status: Vec<StatusPattern>,
     /// Content types; empty: any.
     pub content_type: Vec<TypePattern>,
+    /// A condition on the response; `None`: it is for all with such a status and type.
+    pub when: Option<When>,
     /// The freshness lifetime. Without it, only `grace` and `error_grace` apply.
     pub ttl: Option<Duration>,
     /// Whether it replaces what the origin says. Otherwise it applies where that says nothing.
@@ -254,6 +257,9 @@ impl Table for Lifetime {
         content_type: Kind::Texts, content_type,
             "Content types: `text/html` or `image/*`. Default: any, and none at all.",
             example "[\"image/*\", \"text/css\"]";
+        when: Kind::Text, when,
+            "A condition, as in [[rule]]; it may read the response.",
+            example "\"path.endsWith('.css')\"";
         ttl: WHILE, ttl, "The freshness lifetime, where the origin says nothing.",
             example "\"1h\"";
         overrule: Kind::Flag, overrule,

@@ -17,12 +17,14 @@ use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
 use super::here::Here;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
+use super::route_keys::RouteTable;
+use super::rule_keys::{ExpectTable, ListTable, MapTable, RuleTable};
 use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
-    Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
-    KeySettings, Lifetime, ListenerTls, Origin, Path, ProxyHeader, PurgeRules, Queue, Quota,
-    Retries, Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
+    Balance, DiskConfig, Ejection, Forward, ForwardedFields, HealthCheck, ListenerTls, Origin,
+    ProxyHeader, PurgeRules, Queue, Quota, Retries, Role, Timeouts, UpstreamProtocol,
+    UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, MANY, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -34,7 +36,7 @@ const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 /// A share in percent.
 const PERCENT: Kind = Kind::Count(0, 100);
-const STATUS: Kind = Kind::Count(100, 599);
+pub(crate) const STATUS: Kind = Kind::Count(100, 599);
 
 /// The whole file.
 #[derive(Debug, Default)]
@@ -43,6 +45,10 @@ pub(crate) struct Root {
     pub(crate) listen: Vec<ListenTable>,
     pub(crate) upstream: Vec<UpstreamTable>,
     pub(crate) route: Vec<RouteTable>,
+    pub(crate) rule: Vec<RuleTable>,
+    pub(crate) list: Vec<ListTable>,
+    pub(crate) map: Vec<MapTable>,
+    pub(crate) expect: Vec<ExpectTable>,
     pub(crate) peer: Vec<PeerTable>,
     pub(crate) hierarchy: HierarchySection,
     pub(crate) icp: Option<IcpSection>,
@@ -72,6 +78,14 @@ impl Table for Root {
             them. Without routes, all go to the first upstream. Of the routes that match, the one \
             with the most specific host is used, and of these the one with the most specific \
             path.";
+        [[rule]]: rule, "A change to the requests of reverse listeners, or to their responses, \
+            for which a condition holds (docs/conditions.md). All rules that match apply, in the \
+            order of the file. Of those that lead somewhere (upstream, redirect, answer) the first \
+            decides, before any route.", example "shown";
+        [[list]]: list, "A list of texts, or of networks, that conditions name.", example "shown";
+        [[map]]: map, "A map from texts to texts that conditions name.", example "shown";
+        [[expect]]: expect, "A request and what must become of it. `check` tests it, and so does \
+            a start or a reload before it takes effect.", example "shown";
         [[peer]]: peer, "Another proxy, which requests of forward listeners that miss may go to.";
         [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
         (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";
@@ -188,6 +202,7 @@ impl Table for ServerSection {
 #[derive(Debug)]
 pub(crate) struct ListenTable {
     pub(crate) address: Option<SocketAddr>,
+    pub(crate) name: Option<String>,
     pub(crate) role: Role,
     pub(crate) proxy_from: Option<Vec<IpNet>>,
     pub(crate) http2: bool,
@@ -202,6 +217,7 @@ impl Default for ListenTable {
         let role = Role::default();
         ListenTable {
             address: None,
+            name: None,
             role,
             proxy_from: None,
             http2: true,
@@ -221,6 +237,8 @@ impl Table for ListenTable {
         address: Kind::Address, address, "Where to listen. With port 0 the system chooses the \
             port.",
             required !, example "\"127.0.0.1:3128\"";
+        name: Kind::Text, name, "Its name in conditions (`listener`). Default: its address.",
+            example "\"inside\"";
         role: Kind::Word(&["reverse", "forward"]), role,
             "`reverse` is in front of our own servers (`[[upstream]]`); `forward` serves our own \
              clients, who name their server themselves.";
@@ -475,224 +493,8 @@ impl Table for Ejection {
     ];
 }
 
-/// `[[route]]`
-#[derive(Debug)]
-pub(crate) struct RouteTable {
-    pub(crate) hosts: Vec<Parsed<Host>>,
-    pub(crate) path: Option<Parsed<Path>>,
-    pub(crate) prefix: Option<String>,
-    pub(crate) upstream: Option<String>,
-    pub(crate) redirect: Option<String>,
-    pub(crate) answer: Option<String>,
-    pub(crate) status: Option<u16>,
-    pub(crate) with_path: bool,
-    pub(crate) store: bool,
-    pub(crate) set_cookie: Option<SetCookie>,
-    pub(crate) early_data: bool,
-    pub(crate) finish_abandoned: bool,
-    pub(crate) compression: bool,
-    pub(crate) key: KeySettings,
-    pub(crate) lifetime: Vec<Lifetime>,
-    pub(crate) negative: Option<Duration>,
-    pub(crate) peers: bool,
-    pub(crate) request: Vec<FieldTable>,
-    pub(crate) response: Vec<FieldTable>,
-}
-
-impl Default for RouteTable {
-    fn default() -> RouteTable {
-        RouteTable {
-            hosts: Vec::new(),
-            path: None,
-            prefix: None,
-            upstream: None,
-            redirect: None,
-            answer: None,
-            status: None,
-            with_path: false,
-            store: true,
-            set_cookie: None,
-            early_data: false,
-            finish_abandoned: false,
-            compression: true,
-            key: KeySettings::default(),
-            lifetime: Vec::new(),
-            negative: None,
-            peers: false,
-            request: Vec::new(),
-            response: Vec::new(),
-        }
-    }
-}
-
-impl Table for RouteTable {
-    const KEYS: &'static [Key<RouteTable>] = keys![RouteTable;
-        hosts: Kind::Texts, hosts,
-            "Hosts, without ports: `example.org`, or `*.example.org` for all hosts below it, or \
-             `{name}.example.org`, which captures one label. Empty: any host.",
-            example "[\"example.org\", \"*.example.org\"]";
-        path: Kind::Text, path,
-            "Only this path. `{name}` captures a segment, and `/*` at the end the rest: \
-             `/{lang}/shop/*`. `/api*` is all paths that begin so, also `/apix`.",
-            example "\"/favicon.ico\"";
-        prefix: Kind::Text, prefix,
-            "This path and everything below it: `/api` matches `/api` and `/api/x`, but not \
-             `/apix`.",
-            example "\"/api\"";
-        upstream: Kind::Text, upstream, "Send the requests to the upstream of this name.",
-            example "\"site\"";
-        redirect: Kind::Text, redirect,
-            "Answer with a redirect to this URL. It may repeat captures: `/{*}?l={lang}`.",
-            example "\"https://example.org/\"";
-        answer: Kind::Text, answer, "Answer with this plain text.",
-            example "\"nothing here\"";
-        status: STATUS, status,
-            "The status of a redirect (default 308) or of an answer (default 200).",
-            example "301";
-        with_path: Kind::Flag, with_path,
-            "Whether the request's path and query are appended to the redirect's URL.";
-        store: Kind::Flag, store, "Whether the store is used.";
-        set_cookie: SET_COOKIE, set_cookie,
-            "The same as store.set_cookie, for this route.", example "\"strip\"";
-        early_data: Kind::Flag, early_data,
-            "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
-             was here before (0-RTT). Somebody on the way can send them again, so use it where \
-             that does no harm. Early requests to other routes are then answered with 425.";
-        finish_abandoned: Kind::Flag, finish_abandoned,
-            "Whether a request goes on at the upstream after its client has left or closed its \
-             direction. Otherwise it ends at once, unless other clients wait for its response or \
-             the response is being stored.";
-        compression: Kind::Flag, compression,
-            "Whether responses are coded, if [compression] has codings. Turn it off where a page \
-             has both a secret and what a client sent (BREACH).";
-        query: Kind::Word(&["all", "none", "sort"]), key.query,
-            "The query in the cache key: all of it as it came, none of it, or its parameters \
-             sorted by name. The upstream gets the same query, in this and the next two keys, \
-             unless the store is bypassed.";
-        query_drop: Kind::Texts, key.query_drop,
-            "Parameters that are dropped from the query: `name`, `start*` or `*end`.",
-            example "[\"utm_*\", \"fbclid\", \"gclid\"]";
-        query_keep: Kind::Texts, key.query_keep, "All other parameters are dropped.",
-            example "[\"page\", \"q\"]";
-        key_cookies: Kind::Texts, key.cookies, "Cookies whose values are in the cache key.",
-            example "[\"currency\"]";
-        cookies_sent: Kind::Word(&["all", "key"]), key.cookies_sent,
-            "Which cookies the upstream gets of a request that the store may answer: all, or \
-             those of key_cookies.";
-        key_fields: Kind::Texts, key.fields,
-            "Request fields whose values are in the cache key.", example "[\"X-Country\"]";
-        device: Kind::Flag, key.device,
-            "Whether the class of the device (mobile, tablet or desktop) is in the cache key, and \
-             is sent to the upstream as X-Device-Class.";
-        bypass_cookies: Kind::Texts, key.bypass_cookies,
-            "A request with one of these cookies is not answered from the store, and its response \
-             is not stored.", example "[\"session*\"]";
-        negative: WHILE, negative,
-            "Lifetime of responses with status 404, 405, 410, 414 and 501, where the origin states \
-             none and no [[route.lifetime]] matches.", example "\"10s\"";
-        [[lifetime]]: lifetime, "How long some responses are fresh. The first one that matches a \
-            response applies.";
-        peers: Kind::Flag, peers,
-            "Whether peers that answer queries are asked for what is not stored. They get the \
-             client's fields, without those that `request` and the upstream add.";
-        [[request]]: request, "A change to the fields sent to the upstream.";
-        [[response]]: response, "A change to the fields of the upstream's response, made before \
-            anything else sees them: changed caching fields take effect.";
-    ];
-
-    fn check(&self, here: &mut Here<'_, '_>) {
-        if self.path.is_some() && self.prefix.is_some() {
-            here.mistake_of("prefix", "a route has a path or a prefix, not both");
-        }
-        let actions = [&self.upstream, &self.redirect, &self.answer];
-        match actions.into_iter().flatten().count() {
-            1 => {}
-            0 => here.mistake_here("this route leads nowhere: write upstream, redirect or answer"),
-            _ => here.mistake_here("a route has one of upstream, redirect and answer"),
-        }
-        if self.status.is_some() && self.upstream.is_some() {
-            here.mistake_of(
-                "status",
-                "the upstream decides the status: it is for redirect or answer",
-            );
-        }
-        if self.peers && (self.hosts.is_empty() || self.upstream.is_none()) {
-            // A client could name any host that a peer has visited.
-            here.mistake_of("peers", "peers are asked for hosts that the route names: write hosts");
-        }
-        if self.peers && self.hosts.iter().any(|host| !matches!(host.value, Host::Exact(_))) {
-            here.mistake_of(
-                "peers",
-                "peers are asked for exact hosts only, without * and captures",
-            );
-        }
-        if self.with_path && self.redirect.is_none() {
-            here.mistake_of("with_path", "this is for redirects");
-        }
-        let leads = (self.upstream.is_some(), self.store);
-        let adds = self.request.iter().flat_map(|field| field.add.iter().chain(&field.default));
-        let used = self.key.check_used(here, leads, self.prefix.as_deref(), adds);
-        if let Err((key, wrong)) = self.key.check().and(used) {
-            here.mistake_of(key, wrong);
-        }
-    }
-}
-
-/// `[[route.request]]` and `[[route.response]]`
-#[derive(Debug, Default)]
-pub(crate) struct FieldTable {
-    pub(crate) set: Option<String>,
-    pub(crate) add: Option<String>,
-    pub(crate) default: Option<String>,
-    pub(crate) cut: Option<String>,
-    pub(crate) remove: Option<String>,
-    pub(crate) value: Option<String>,
-}
-
-impl FieldTable {
-    /// `None` when its keys do not make one.
-    pub(crate) fn rule(&self) -> Option<FieldRule> {
-        let value = self.value.clone();
-        Some(match (&self.set, &self.add, &self.default, &self.cut, &self.remove) {
-            (Some(name), ..) => FieldRule::Set(name.clone(), value?),
-            (None, Some(name), ..) => FieldRule::Add(name.clone(), value?),
-            (None, None, Some(name), ..) => FieldRule::Default(name.clone(), value?),
-            (None, None, None, Some(name), _) => FieldRule::Cut(name.clone(), value?),
-            (None, None, None, None, Some(name)) => FieldRule::Remove(name.clone()),
-            (None, None, None, None, None) => return None,
-        })
-    }
-}
-
-impl Table for FieldTable {
-    const KEYS: &'static [Key<FieldTable>] = keys![FieldTable;
-        set: Kind::Text, set, "Replace all fields of this name by one with the value.",
-            example "\"X-Served-By\"";
-        add: Kind::Text, add, "Add a field.", example "\"X-Served-By\"";
-        default: Kind::Text, default, "Add a field if there is none of this name.",
-            example "\"Cache-Control\"";
-        cut: Kind::Text, cut,
-            "Take the value off the start of all fields of this name, where they begin with it and \
-             a slash follows: of a Location, the URL of an upstream.", example "\"Location\"";
-        remove: Kind::Text, remove, "Remove all fields of this name.", example "\"Server\"";
-        value: Kind::Text, value,
-            "The value, for set, add, default and cut. It may repeat captures of the route.",
-            example "\"plimsoll\"";
-    ];
-
-    fn check(&self, here: &mut Here<'_, '_>) {
-        let with_value = [&self.set, &self.add, &self.default, &self.cut];
-        let changes = with_value.into_iter().chain([&self.remove]).flatten().count();
-        if changes != 1 {
-            here.mistake_here("a change is one of set, add, default, cut and remove");
-        } else if self.remove.is_some() != self.value.is_none() {
-            here.mistake_here("set, add, default and cut need a value, and remove has none");
-        }
-    }
-}
-
 /// What becomes of a response that sets a cookie.
-const SET_COOKIE: Kind = Kind::Word(&["private", "strip", "share"]);
+pub(crate) const SET_COOKIE: Kind = Kind::Word(&["private", "strip", "share"]);
 
 words!(SetCookie:
     "private" => SetCookie::Private, "strip" => SetCookie::Strip, "share" => SetCookie::Share);

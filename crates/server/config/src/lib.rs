@@ -25,7 +25,10 @@ mod problem;
 mod purge;
 mod quota;
 mod reference;
+mod route_keys;
 mod routes;
+mod rule_keys;
+mod rules;
 mod table;
 mod tls_keys;
 mod upstreams;
@@ -65,6 +68,7 @@ pub use purge::PurgeRules;
 pub use quota::{By, Counts, Over, Quota, Rate};
 pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, NEGATIVE, Path, Route};
+pub use rules::{Expect, Rewrite, Rule, When};
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
@@ -118,6 +122,14 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// Which requests go to which group; if empty, all go to the first one.
     pub routes: Vec<Route>,
+    /// What is done with requests and responses of reverse listeners, by conditions.
+    pub rules: Vec<Rule>,
+    /// The lists that conditions name.
+    pub lists: Vec<(String, Vec<String>)>,
+    /// The maps that conditions name.
+    pub maps: Vec<(String, Vec<(String, String)>)>,
+    /// What must become of some requests.
+    pub expects: Vec<Expect>,
     /// Other proxies, parents and siblings, that misses may go to.
     pub hierarchy: Option<Hierarchy>,
     /// Answers to queries by ICP, if there are any.
@@ -177,6 +189,10 @@ impl Config {
             listeners: listen.iter().map(|&address| Listener::plain(address, role)).collect(),
             groups: Vec::new(),
             routes: Vec::new(),
+            rules: Vec::new(),
+            lists: Vec::new(),
+            maps: Vec::new(),
+            expects: Vec::new(),
             hierarchy: None,
             icp: None,
             htcp: None,
@@ -318,6 +334,8 @@ impl Config {
 /// An address where clients connect.
 #[derive(Clone, Debug)]
 pub struct Listener {
+    /// Its name in conditions; `None`: its address.
+    pub name: Option<String>,
     /// The address, as configured. With port 0 the system chooses the port.
     pub address: SocketAddr,
     /// Its mode.
@@ -346,7 +364,8 @@ impl Listener {
         let (http2, http3, alt_svc) = (true, false, None);
         let (tls, proxies, cluster) = (None, None, false);
         let field_names = Listener::field_names_of(role);
-        Listener { address, role, tls, proxies, http2, http3, alt_svc, field_names, cluster }
+        let name = None;
+        Listener { name, address, role, tls, proxies, http2, http3, alt_svc, field_names, cluster }
     }
 
     /// Which fields there are unless the configuration says so: our own servers may take `X_A` for

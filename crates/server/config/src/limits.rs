@@ -18,6 +18,14 @@ pub const KEY_PATTERNS_MAX: usize = 64;
 pub const PATTERN_BYTES_MAX: usize = 128;
 /// Maximum lifetimes of a route.
 pub const LIFETIMES_MAX: usize = 64;
+/// Maximum rules.
+pub const RULES_MAX: usize = 256;
+/// Maximum expectations.
+pub const EXPECTS_MAX: usize = 1024;
+/// Maximum size of a file with a list or a map.
+pub const LIST_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Maximum entries of a list or a map.
+pub const LIST_LINES_MAX: usize = 1 << 20;
 /// Maximum captures in the host and the path of a route.
 pub const CAPTURES_MAX: usize = 16;
 /// Maximum cost of a bcrypt hash: about 4 s per password, on a thread that others wait for.

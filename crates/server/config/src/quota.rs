@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::here::Here;
+use super::rules::When;
 use super::table::{Key, Table, keys};
 use super::value::{Kind, TIMEOUT, understood, words};
 use super::{Config, Host, Role};
@@ -52,6 +53,8 @@ pub struct Quota {
     pub hosts: Vec<Host>,
     /// The path, and everything below it.
     pub prefix: String,
+    /// The condition on a request; `None`: all.
+    pub when: Option<When>,
     /// Clients without this quota.
     pub except_from: Vec<IpNet>,
     /// Whether responses have the fields `RateLimit` and `RateLimit-Policy`.
@@ -201,6 +204,7 @@ impl Default for Quota {
             role: None,
             hosts: Vec::new(),
             prefix: "/".to_owned(),
+            when: None,
             except_from: Vec::new(),
             fields: false,
             memory: QUOTA_MEMORY_DEFAULT,
@@ -305,6 +309,9 @@ impl Table for Quota {
             "Only requests for these hosts, as in a route. If empty, all hosts.",
             example "[\"api.example.org\"]";
         prefix: Kind::Text, prefix, "Only requests for this path and everything below it.";
+        when: Kind::Text, when,
+            "Only requests for which this condition holds, as in [[rule]]. It may not read `tls` \
+             and `random`.", example "\"method == 'POST'\"";
         except_from: Kind::Networks, except_from, "Networks whose clients have no quota.",
             example "[\"10.0.0.0/8\"]";
         fields: Kind::Flag, fields,
@@ -327,7 +334,7 @@ impl Table for Quota {
             );
         }
         let is_of_connections = matches!(by, By::Network | By::All);
-        let is_of_all = self.hosts.is_empty() && self.prefix == "/";
+        let is_of_all = self.hosts.is_empty() && self.prefix == "/" && self.when.is_none();
         if connections.is_some() && !(is_of_connections && is_of_all) {
             let text = "a connection has no request yet: only by = \"network\" and \"all\" count \
                         connections, without hosts and prefix";

@@ -9,6 +9,7 @@ use hashbrown::HashSet;
 
 use super::captures::{PathPattern, Segment, capture, check_location, check_text};
 use super::key_settings::check_lifetimes;
+use super::rules::When;
 use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
 use crate::limits::{CAPTURES_MAX, SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
@@ -26,6 +27,8 @@ pub struct Route {
     pub hosts: Vec<Host>,
     /// The path.
     pub path: Path,
+    /// The condition without which the route is as if it were not there.
+    pub when: Option<When>,
     /// What happens to the requests.
     pub action: Action,
     /// Changes to the fields sent to the upstream.
@@ -63,6 +66,7 @@ impl Route {
         Route {
             hosts: Vec::new(),
             path: Path::Prefix("/".to_owned()),
+            when: None,
             action: Action::Group(group.to_owned()),
             request: Vec::new(),
             response: Vec::new(),
@@ -316,7 +320,18 @@ impl FieldRule {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// The value, empty for [`FieldRule::Remove`].
+    pub fn value(&self) -> &str {
+        match self {
+            FieldRule::Set(_, value)
+            | FieldRule::Add(_, value)
+            | FieldRule::Default(_, value)
+            | FieldRule::Cut(_, value) => value,
+            FieldRule::Remove(_) => "",
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
         let name = self.name();
         if UNTOUCHABLE.iter().any(|one| one.eq_ignore_ascii_case(name)) {
             return Err(format!("the field {name} cannot be changed: messages are framed by it"));
@@ -328,13 +343,7 @@ impl FieldRule {
     pub(crate) fn check_written(&self) -> Result<(), String> {
         let name = self.name();
         let mut probe = Vec::new();
-        let value = match self {
-            FieldRule::Set(_, value)
-            | FieldRule::Add(_, value)
-            | FieldRule::Default(_, value)
-            | FieldRule::Cut(_, value) => value,
-            FieldRule::Remove(_) => "",
-        };
+        let value = self.value();
         http1::write::field(&mut probe, name.as_bytes(), value.as_bytes())
             .map_err(|_| format!("{name}: {value} is not a field that can be sent"))
     }
@@ -425,26 +434,33 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
                     without query, key_*, device, cookies_sent and bypass_cookies"
             .to_owned());
     }
-    match &route.action {
-        Action::Group(name) if !groups.contains(name.as_str()) => {
-            return Err(format!("there is no group with the name {name}"));
-        }
-        Action::Redirect { status, .. } if !matches!(status, 301 | 302 | 303 | 307 | 308) => {
-            return Err(format!("{status} is not the status of a redirect"));
-        }
-        Action::Redirect { location, .. } => {
-            FieldRule::Set("Location".to_owned(), location.clone()).check()?;
-        }
-        Action::Answer { status, .. } if !(200..=599).contains(status) => {
-            return Err(format!("{status} is not the status of an answer"));
-        }
-        Action::Answer { status: 204 | 304, body } if !body.is_empty() => {
-            return Err("an answer with this status has no body".to_owned());
-        }
-        Action::Group(_) | Action::Answer { .. } => {}
+    if let Action::Group(name) = &route.action
+        && !groups.contains(name.as_str())
+    {
+        return Err(format!("there is no group with the name {name}"));
     }
+    check_action(&route.action)?;
     check_lifetimes(&route.lifetimes)?;
     route.request.iter().chain(&route.response).try_for_each(FieldRule::check)
+}
+
+/// Checks where a route or a rule leads, apart from the names of groups.
+pub(crate) fn check_action(action: &Action) -> Result<(), String> {
+    match action {
+        Action::Redirect { status, .. } if !matches!(status, 301 | 302 | 303 | 307 | 308) => {
+            Err(format!("{status} is not the status of a redirect"))
+        }
+        Action::Redirect { location, .. } => {
+            FieldRule::Set("Location".to_owned(), location.clone()).check()
+        }
+        Action::Answer { status, .. } if !(200..=599).contains(status) => {
+            Err(format!("{status} is not the status of an answer"))
+        }
+        Action::Answer { status: 204 | 304, body } if !body.is_empty() => {
+            Err("an answer with this status has no body".to_owned())
+        }
+        Action::Group(_) | Action::Answer { .. } => Ok(()),
+    }
 }
 
 /// What of a route may surprise: a path with several readings, and a host that no request has.

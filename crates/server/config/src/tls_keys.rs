@@ -60,6 +60,7 @@ pub(super) fn listener(
     here: &mut Here<'_, '_>,
 ) -> Option<Listener> {
     let mut listener = Listener::plain(table.address?, table.role);
+    listener.name.clone_from(&table.name);
     listener.proxies.clone_from(&table.proxy_from);
     listener.http2 = table.http2;
     listener.http3 = table.http3;

@@ -64,16 +64,16 @@ impl<'r> Wish<'r> {
     pub(crate) fn of(
         snapshot: &'r Snapshot,
         role: Role,
-        reading: Reading<'_>,
+        codes: impl FnOnce() -> bool,
         (method, fields): (&'r [u8], Fields<'r>),
     ) -> Wish<'r> {
         // A reload may have changed what the route said when the response was stored.
-        let codes = || {
+        let may_be_coded = || {
             role == Role::Reverse
                 && !fields.contains_token(Name::CacheControl, b"no-transform")
-                && snapshot.routes.codes(reading)
+                && codes()
         };
-        let rules = snapshot.config.compression.as_ref().filter(|_| codes());
+        let rules = snapshot.config.compression.as_ref().filter(|_| may_be_coded());
         Wish { method, fields, accept: accepted(&fields), rules }
     }
 

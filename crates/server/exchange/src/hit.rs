@@ -55,8 +55,9 @@ pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Option<Hit> {
         return None;
     }
     let uri = requested_uri(listener, head.target, head.fields)?;
+    let facts = || Some(facts_of_hit(path, head, &uri));
     let by = match listener.role {
-        Role::Reverse => match snapshot.routes.choose(uri.reading()) {
+        Role::Reverse => match snapshot.routes.choose(uri.reading(), facts) {
             Choice::Plain => None,
             Choice::Barred => return None,
             Choice::By(settings) => Some(settings),
@@ -97,8 +98,9 @@ fn hit_in_form(
     if stored.place_away().is_some() {
         return None;
     }
-    let wish =
-        Wish::of(path.snapshot, uri.realm.role, uri.reading(), (head.method_bytes, head.fields));
+    let facts = || Some(facts_of_hit(path, head, uri));
+    let codes = || path.snapshot.routes.codes(uri.reading(), facts);
+    let wish = Wish::of(path.snapshot, uri.realm.role, codes, (head.method_bytes, head.fields));
     match wish.choose(&stored) {
         Chosen::AsItIs => Some(Hit { stored, key, form_of: None }),
         Chosen::Form(form) => Some(Hit { stored: form, key, form_of: Some(stored) }),

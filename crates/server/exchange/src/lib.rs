@@ -41,6 +41,7 @@ pub mod cluster;
 mod coded;
 mod connect;
 pub mod explain;
+mod facts;
 mod fetch;
 mod from_disk;
 pub mod hit;

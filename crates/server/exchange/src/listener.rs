@@ -16,6 +16,8 @@ use crate::cluster::client;
 pub struct ListenerContext {
     /// The listener's address, as configured.
     pub address: SocketAddr,
+    /// Its name in conditions.
+    pub name: Box<str>,
     /// Whether it is a reverse or a forward proxy.
     pub role: Role,
     /// The scheme of requests in origin-form.
@@ -58,7 +60,8 @@ impl ListenerContext {
     pub fn without_setup(listener: &Listener) -> ListenerContext {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let Listener { address, role, http2, field_names, cluster, .. } = *listener;
-        ListenerContext { address, role, scheme, http2, field_names, cluster, setup: None }
+        let name = listener.name.clone().unwrap_or_else(|| address.to_string()).into();
+        ListenerContext { address, name, role, scheme, http2, field_names, cluster, setup: None }
     }
 
     /// Field lines of this listener's responses over HTTP/1 and HTTP/2.

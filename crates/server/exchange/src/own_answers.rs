@@ -112,7 +112,7 @@ impl<C: Client> Exchange<'_, C> {
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
     let RequestedUri { realm, authority, path } = purged_uri(&exchange.request)?;
     // Not only on reverse listeners: a purge is of all roles.
-    let stored = exchange.request.snapshot.routes.stored_path(Reading::of(authority, path));
+    let stored = exchange.request.snapshot.routes.stored_paths(Reading::of(authority, path));
     let fields = exchange.request.wire();
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
     let cache = &exchange.request.worker.cache;
@@ -236,15 +236,14 @@ pub(crate) async fn answer_by_route<C: Client>(
 /// The field lines of such an answer, changed by the rules of the route.
 fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> Vec<u8> {
     let request = &exchange.request;
-    let (Some(route), Ok(uri)) = (request.taken_route(), request.uri()) else { return lines };
-    let rules = &route.config.response;
-    match (!rules.is_empty())
-        .then(|| route.captured(Reading::of(uri.authority, uri.path)))
-        .flatten()
-    {
-        Some(captured) => ResponseRules::new(&captured.rules(rules)).changed_lines(status, lines),
-        None => route.response.changed_lines(status, lines),
-    }
+    let (Some(chosen), Ok(uri)) = (request.chosen, request.uri()) else { return lines };
+    let of_route = request.taken_route().map_or(&[][..], |route| &route.config.response);
+    let changes = match request.snapshot.routes.response_changes(&chosen, &chosen.rules) {
+        Some(changes) => Cow::Owned(changes),
+        None => Cow::Borrowed(of_route),
+    };
+    let changes = request.expanded(changes, uri.reading());
+    ResponseRules::new(&changes).changed_lines(status, lines)
 }
 
 /// Sends the digest.
@@ -359,7 +358,7 @@ async fn change_as_called<C: Client>(exchange: &mut Exchange<'_, C>) -> u16 {
     let Some(uri) = request.requested_uri() else { return 400 };
     let RequestedUri { realm, authority, path } = uri;
     let cache = &request.worker.cache;
-    let stored = request.stored_path(uri.reading());
+    let stored = request.stored_paths(uri.reading());
     let paths = Paths::new(path, &stored);
     let changes = cache.invalidate_url(realm, authority, paths, None, false);
     done(cache, changes.durable(cache).await)

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use conditions::Facts;
 use config::limits::QUOTAS_MAX;
 use http1::{RequestHead, Target};
 use outcome::Refusal;
@@ -32,6 +33,7 @@ use upstream::UpstreamBody;
 
 use crate::Exchange;
 use crate::client::{Client, Gone};
+use crate::facts::facts_of_head;
 use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
 use crate::listener::ListenerContext;
 use crate::request::{Request, requested_uri};
@@ -77,7 +79,7 @@ fn takes_hit(quotas: &Quotas, who: &Who<'_>) -> bool {
 /// What quotas know a request by.
 fn who<'w>(
     snapshot: &'w Snapshot,
-    listener: &ListenerContext,
+    listener: &'w ListenerContext,
     peer: IpAddr,
     user: Option<&'w [u8]>,
     head: &'w RequestHead<'w>,
@@ -88,7 +90,9 @@ fn who<'w>(
         (None, _) => (head.host().unwrap_or_default(), &b"/"[..]),
     };
     let (role, routes) = (listener.role, &*snapshot.routes);
-    Who { peer, role, user, head, reading: Reading::of(authority, path), routes }
+    let facts = facts_of_head(listener, head, path);
+    let facts = Facts { client: peer.to_canonical(), user, now_s: time::wall_ms() / 1000, ..facts };
+    Who { peer, role, user, head, reading: Reading::of(authority, path), routes, facts }
 }
 
 /// What a request has taken from its quotas.

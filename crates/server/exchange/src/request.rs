@@ -30,11 +30,13 @@ use http1::{
 use outcome::{Hierarchy, Refusal};
 use policy::peers::{Allowed, code};
 use policy::reading::Reading;
-use policy::routes::Route;
+use policy::routes::{Chosen, Route};
+use policy::rules::RuleSet;
 use policy::via::ViaNames;
 use upstream::{BodyLength, To};
 
 use crate::cluster::{Share, Used};
+use crate::facts::Seen;
 use crate::listener::ListenerContext;
 use crate::snapshot::{Peers, Snapshot};
 use crate::worker::Worker;
@@ -55,8 +57,12 @@ pub struct Request {
     owned_head: Rc<OwnedRequest>,
     /// The user whose password was verified, if one was required.
     pub(crate) user: Option<Arc<[u8]>>,
-    /// The index of the route, from routing on.
-    pub(crate) route: Option<usize>,
+    /// The route and the rules, from routing on.
+    pub(crate) chosen: Option<Chosen>,
+    /// The rules that hold for the response, once it has come.
+    pub(crate) late: Cell<RuleSet>,
+    /// What conditions and texts need besides the head.
+    pub(crate) seen: Option<Rc<Seen>>,
     /// Where the request goes, if routing sends it anywhere.
     pub(crate) destination: Option<Destination>,
 }
@@ -78,6 +84,8 @@ pub(crate) struct Destination {
     /// Whether the response to a request that is sent as it came may be stored: nothing of the
     /// request is missing in its key.
     pub(crate) stores_as_sent: bool,
+    /// The path that the upstream gets, if a rule rewrites it.
+    pub(crate) rewritten: Option<Box<[u8]>>,
     pub(crate) to: To,
     /// How it may be answered by peers; `None`: by none.
     pub(crate) course: Option<Course>,
@@ -101,7 +109,9 @@ impl Request {
             look: Look::Use,
             owned_head: head,
             user: None,
-            route: None,
+            chosen: None,
+            late: Cell::default(),
+            seen: None,
             destination: None,
         }
     }
@@ -187,7 +197,7 @@ impl Request {
     /// The route that the request takes.
     #[inline]
     pub(crate) fn taken_route(&self) -> Option<&Route> {
-        self.snapshot.routes.get(self.route?)
+        self.snapshot.routes.get(self.chosen?.at?)
     }
 
     /// The settings of the route for keys.
@@ -202,11 +212,11 @@ impl Request {
         self.settings()?.parts()
     }
 
-    /// The path and query of a URI as it is stored.
-    pub(crate) fn stored_path<'p>(&self, reading: Reading<'p>) -> Cow<'p, [u8]> {
+    /// All paths and queries under which a URI may be stored.
+    pub(crate) fn stored_paths<'p>(&self, reading: Reading<'p>) -> Vec<Cow<'p, [u8]>> {
         match self.role() {
-            Role::Reverse => self.snapshot.routes.stored_path(reading),
-            Role::Forward => reading.origin_form(),
+            Role::Reverse => self.snapshot.routes.stored_paths(reading),
+            Role::Forward => vec![reading.origin_form()],
         }
     }
 
@@ -262,6 +272,7 @@ impl Destination {
             stored_path,
             is_keyed: false,
             stores_as_sent: false,
+            rewritten: None,
             to,
             course: None,
             share: None,
@@ -299,8 +310,16 @@ impl Destination {
     }
 
     /// The path and query that the upstream gets instead of the requested ones.
-    pub(crate) fn path_sent(&self) -> Option<&[u8]> {
-        self.stored_path.as_deref().filter(|_| self.is_keyed)
+    pub(crate) fn path_sent(&self) -> Option<Cow<'_, [u8]>> {
+        let stored = self.stored_path.as_deref().filter(|_| self.is_keyed);
+        match &self.rewritten {
+            None => stored.map(Cow::Borrowed),
+            Some(path) => {
+                let whole = stored.unwrap_or_else(|| self.path());
+                let query = memchr::memchr(b'?', whole).map_or(&b""[..], |at| &whole[at..]);
+                Some(Cow::Owned([path, query].concat()))
+            }
+        }
     }
 
     /// The `Host` that the upstream gets.

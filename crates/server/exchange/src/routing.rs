@@ -21,6 +21,7 @@ use upstream::group::Group;
 use upstream::{Preface, To};
 
 use crate::cluster::Share;
+use crate::facts::needs_sight;
 use crate::fetch::hierarchy::{addresses, tls_peer};
 use crate::listener::ListenerContext;
 use crate::request::{Class, Course, Destination, Request, RequestedUri, has_content};
@@ -114,30 +115,39 @@ impl Request {
         &mut self,
         connection: &ClientConnection<'_>,
     ) -> Result<Option<Box<Action>>, Refusal> {
+        if needs_sight(self) {
+            self.see(connection);
+        }
         let (snapshot, uri, fields) = (&self.snapshot, self.uri()?, self.fields());
-        let choice = snapshot.routes.find(uri.reading())?;
-        if !choice.is_sole && snapshot.routes.evades(uri.reading(), choice.at, &fields) {
+        let (routes, reading) = (&snapshot.routes, uri.reading());
+        let facts = routes.is_conditional().then(|| self.facts());
+        let choice = routes.find(reading, facts.as_ref())?;
+        if !choice.is_sole && routes.evades(reading, &choice, &self.facts()) {
             return Err(Refusal::Ambiguous);
         }
-        let route = snapshot.routes.get(choice.at).ok_or(Refusal::NoRoute)?;
-        if connection.is_early && !(route.config.early_data && choice.is_sole) {
+        let route = choice.at.and_then(|at| routes.get(at));
+        let takes_early = choice.is_sole && route.is_some_and(|route| route.config.early_data);
+        if connection.is_early && !takes_early {
             return Err(Refusal::TooEarly);
         }
-        let Some(group) = snapshot.group_of(route) else {
-            let action = match route.captured(uri.reading()) {
-                Some(captured) => captured.action(&route.config.action),
-                None => route.config.action.clone(),
-            };
-            self.route = Some(choice.at);
+        let Some(group) = snapshot.group_of(&choice) else {
+            let action = routes.action(&choice).ok_or(Refusal::NoRoute)?.clone();
+            self.chosen = Some(choice);
+            let action = self.expanded_action(&action, self.uri()?.reading());
             return Ok(Some(Box::new(action)));
         };
+        let route = route.ok_or(Refusal::NoRoute)?;
+        let rewritten = match &facts {
+            Some(facts) => routes.rewritten(&choice, reading, facts)?,
+            None => None,
+        };
         let preface = Preface::of(group.config.proxy_header, || self.ends(connection));
-        let mut stored_path = uri.reading().origin_form();
-        let mut stores = route.config.store && choice.is_sole;
+        let mut stored_path = reading.origin_form();
+        let mut stores = choice.is_sole && routes.stores(&choice);
         let mut sends_key = true;
         if let Some(settings) = &route.key {
             let as_requested = stored_path;
-            stored_path = snapshot.routes.stored_path(uri.reading());
+            stored_path = routes.stored_path_of(choice.at, reading);
             stores = stores && settings.bypassed(fields).is_none();
             sends_key = stored_path == as_requested && !settings.sends_key_cookies();
         }
@@ -147,10 +157,11 @@ impl Request {
         let peers = peers.filter(|_| route.config.peers && choice.is_sole);
         let course = peers.and_then(|peers| self.beside(peers, &uri));
         let destination = Destination::new(self.owned_head(), &uri, &stored_path, to);
-        self.route = Some(choice.at);
+        self.chosen = Some(choice);
         let stores_as_sent = stores && sends_key;
         let to = self.destination.insert(destination);
         (to.is_keyed, to.stores_as_sent, to.course) = (stores, stores_as_sent, course);
+        to.rewritten = rewritten.map(Vec::into_boxed_slice);
         Ok(None)
     }
 

@@ -11,7 +11,7 @@ use config::{Config, Role};
 use policy::forward::Rules;
 use policy::peers::DirectRules;
 use policy::quota::Quotas;
-use policy::routes::{Route, Routes};
+use policy::routes::{Chosen, Routes};
 use policy::via::ViaNames;
 use upstream::group::Group;
 use upstream::peers::Peer;
@@ -56,7 +56,7 @@ impl Snapshot {
         let of_peers = &groups[config.groups.len()..];
         let (parents, of_asked) = of_peers.split_at(usize::from(parents.is_some()));
         let asked = registry.peers(asked, of_asked);
-        let routes = Arc::new(Routes::new(&config.routes, &config.groups));
+        let routes = Arc::new(Routes::of(&config));
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let cluster = config.cluster.as_ref();
@@ -65,7 +65,11 @@ impl Snapshot {
         shared.own.set_members(&members);
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, &shared.pseudonym);
-        let quotas = shared.quotas.quotas(&config.quotas, &routes, &shared.cache.hasher);
+        let quotas = shared.quotas.quotas(
+            (&config.quotas, &config.condition_lists()),
+            &routes,
+            &shared.cache.hasher,
+        );
         let config = Arc::new(config);
         Snapshot { groups, routes, forward, peers, cluster, via, quotas, config }
     }
@@ -89,10 +93,11 @@ impl Snapshot {
         }
     }
 
-    /// The group of a route; `None` if the route gives the answer itself.
-    pub(crate) fn group_of(&self, route: &Route) -> Option<&Arc<Group>> {
-        debug_assert!(route.group.is_none_or(|at| at < self.config.groups.len()));
-        route.group.map(|at| &self.groups[at])
+    /// The group that a request goes to; `None` if its route or a rule gives the answer.
+    pub(crate) fn group_of(&self, chosen: &Chosen) -> Option<&Arc<Group>> {
+        let group = self.routes.group(chosen);
+        debug_assert!(group.is_none_or(|at| at < self.config.groups.len()));
+        group.map(|at| &self.groups[at])
     }
 
     /// The limits of the configuration.

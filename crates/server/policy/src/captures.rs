@@ -1,21 +1,35 @@
-//! What a route captures of a request's host and path, and the texts that repeat it.
+//! What routes and rules capture of a request, the values that it has, and the texts that repeat
+//! them.
 //!
 //! The bytes are a client's. Each that is not unreserved (RFC 3986, 2.3) is percent-encoded, except
 //! `/`, `:` and `@` in the rest of a path. So a value never ends a field, a segment, a parameter or
-//! a host. What a normalised path still has encoded stays so, and is not encoded twice.
+//! a host. What a normalised path still has encoded stays so, and is not encoded twice. A value of
+//! the request ([`crate::values`]) is written into a field as it is, and into a location encoded, unless
+//! it is a part of the requested URL.
 
 use std::borrow::Cow;
 
-use config::{Action, FieldRule, PathPattern, Piece, Segment, pieces};
+use config::{Action, FieldRule, PathPattern, Piece, Segment, is_value, pieces};
 
 use crate::reading::path::{LEFT_ENCODED, decoded};
+use crate::values::Values;
 
 /// The name of the rest of a path.
 const REST: &str = "*";
 
-/// The captures of a route, as pairs of a name and an encoded value.
+/// Where a text goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Into a field, or into the body of an answer.
+    Field,
+    /// Into a URL.
+    Location,
+}
+
+/// The captures of a route and of rules, as pairs of a name and an encoded value.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Captured(Vec<(String, String)>);
+
 
 impl Captured {
     /// Of a request of this route. The host is in lower case, the path is normalised.
@@ -68,27 +82,51 @@ impl Captured {
         named(self) == named(other)
     }
 
-    /// A text with its captures replaced.
-    pub(crate) fn expand<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if self.0.is_empty() {
-            return Cow::Borrowed(text);
-        }
+    /// Adds what a rule has captured.
+    pub(crate) fn add(&mut self, name: &str, value: &[u8]) {
+        self.0.push((name.to_owned(), encoded(value, true)));
+    }
+
+    /// A text with its captures and values replaced.
+    pub(crate) fn expand(&self, text: &str, place: Place, values: &Values<'_>) -> String {
         let mut out = String::with_capacity(text.len() + 32);
         for piece in pieces(text) {
             match piece {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Capture(name) => {
-                    let value = self.0.iter().find(|(other, _)| other == name);
-                    out.push_str(value.map_or("", |(_, value)| value));
+                    match self.0.iter().find(|(other, _)| other == name) {
+                        Some((_, value)) => out.push_str(value),
+                        None if !is_value(name) => {
+                            out.extend(["{", name, "}"]);
+                        }
+                        None => {
+                            let value = values.value(name).unwrap_or_default();
+                            out.push_str(&written(name, &value, place));
+                        }
+                    }
                 }
             }
         }
-        Cow::Owned(out)
+        out
     }
 
-    /// The changes to fields, with their captures replaced.
-    pub fn rules(&self, rules: &[FieldRule]) -> Vec<FieldRule> {
-        let expand = |value: &String| self.expand(value).into_owned();
+    /// A path with its captures and `{path}` replaced.
+    pub(crate) fn expand_path(&self, text: &str, path: &[u8]) -> String {
+        let expanded: String = pieces(text)
+            .map(|piece| match piece {
+                Piece::Text(text) => text.to_owned(),
+                Piece::Capture(name) => match self.0.iter().find(|(other, _)| other == name) {
+                    Some((_, value)) => value.clone(),
+                    None => encoded(path, true),
+                },
+            })
+            .collect();
+        rooted(&expanded)
+    }
+
+    /// The changes to fields, with their captures and values replaced.
+    pub fn rules(&self, rules: &[FieldRule], values: &Values<'_>) -> Vec<FieldRule> {
+        let expand = |value: &String| self.expand(value, Place::Field, values);
         let rule = |rule: &FieldRule| match rule {
             FieldRule::Set(name, value) => FieldRule::Set(name.clone(), expand(value)),
             FieldRule::Add(name, value) => FieldRule::Add(name.clone(), expand(value)),
@@ -99,19 +137,44 @@ impl Captured {
         rules.iter().map(rule).collect()
     }
 
-    /// What a route does, with the captures of its location replaced.
-    pub fn action(&self, action: &Action) -> Action {
+    /// What a route or a rule does, with the captures and values of its text replaced.
+    pub fn action(&self, action: &Action, values: &Values<'_>) -> Action {
         match action {
             Action::Redirect { status, location, with_path } => {
-                let mut expanded = self.expand(location).into_owned();
+                let mut expanded = self.expand(location, Place::Location, values);
                 // An empty capture must not turn the path of a location into a host.
                 if location.starts_with('/') && !location.starts_with("//") {
-                    let path = expanded.trim_start_matches('/');
-                    expanded = format!("/{path}");
+                    expanded = rooted(&expanded);
                 }
                 Action::Redirect { status: *status, location: expanded, with_path: *with_path }
             }
-            Action::Group(_) | Action::Answer { .. } => action.clone(),
+            Action::Answer { status, body } => {
+                Action::Answer { status: *status, body: self.expand(body, Place::Field, values) }
+            }
+            Action::Group(_) => action.clone(),
+        }
+    }
+}
+
+/// A path with one slash at its beginning.
+fn rooted(path: &str) -> String {
+    format!("/{}", path.trim_start_matches('/'))
+}
+
+/// A value, as a text repeats it.
+fn written(name: &str, value: &[u8], place: Place) -> String {
+    let is_of_url = matches!(name, "scheme" | "host" | "port" | "path" | "query" | "uri");
+    match place {
+        Place::Location if !is_of_url => encoded(value, false),
+        Place::Location | Place::Field => {
+            let mut out = String::with_capacity(value.len());
+            for byte in value {
+                match byte {
+                    b' '..=b'~' => out.push(char::from(*byte)),
+                    _ => out.push_str(&format!("%{byte:02X}")),
+                }
+            }
+            out
         }
     }
 }
@@ -168,7 +231,7 @@ fn next_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(inner.split_at(memchr::memchr(b'/', inner).unwrap_or(inner.len())))
 }
 
-fn encoded(bytes: &[u8], is_rest: bool) -> String {
+pub(crate) fn encoded(bytes: &[u8], is_rest: bool) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut out = String::with_capacity(bytes.len());
     for (at, &byte) in bytes.iter().enumerate() {
@@ -194,7 +257,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::reading::Reading;
+    use conditions::Facts;
     use config::{Host, Path, Route};
+
+    /// Of a request without fields.
+    fn values() -> Values<'static> {
+        let reading = Reading::of(b"h:81", b"/p?q");
+        let facts = Facts { scheme: "https", query: b"q", ..Facts::none() };
+        Values { facts, reading, upstream: Some("u"), id: None }
+    }
 
     fn route(path: &str) -> Route {
         let hosts = vec![Host::parse("{tenant}.example.org").unwrap()];
@@ -205,7 +277,8 @@ mod tests {
     fn captures_are_repeated_encoded() {
         let route = route("/{lang}/shop/*");
         let captured = |path: &str| Captured::of(&route, b"a-b.example.org", path.as_bytes());
-        let expand = |path: &str| captured(path).expand("{tenant}|{lang}|{*}|{x|").into_owned();
+        let expand =
+            |path: &str| captured(path).expand("{tenant}|{lang}|{*}|{x|", Place::Field, &values());
         assert_eq!(expand("/en/shop/a/b"), "a-b|en|a/b|{x|");
         assert_eq!(expand("/en/shop"), "a-b|en||{x|");
         assert_eq!(expand("/e\r\nn/shop/a b?%"), "a-b|e%0D%0An|a%20b%3F%25|{x|");
@@ -216,7 +289,7 @@ mod tests {
             location: location.to_owned(),
             with_path: false,
         };
-        let action = captured("/evil/shop/").action(&to("/{*}/{lang}"));
+        let action = captured("/evil/shop/").action(&to("/{*}/{lang}"), &values());
         assert_eq!(action, to("/evil"), "it is a path");
     }
 

@@ -34,4 +34,6 @@ pub mod peers;
 pub mod quota;
 pub mod reading;
 pub mod routes;
+pub mod rules;
+pub mod values;
 pub mod via;

@@ -7,29 +7,54 @@
 use std::time::Duration;
 
 use caching::Configured;
+use conditions::{Builder, Id, ResponseFacts, Scope};
 use config::{Lifetime, NEGATIVE, StatusPattern};
 
 /// The lifetimes of a route. The first that matches applies.
 #[derive(Debug)]
 pub struct Lifetimes {
     listed: Box<[Lifetime]>,
+    /// The conditions of those.
+    conditions: Box<[Option<Id>]>,
     /// It is asked last.
     negative: Option<Lifetime>,
 }
 
 impl Lifetimes {
     /// Those of a route.
-    pub(crate) fn new(route: &config::Route) -> Lifetimes {
+    pub(crate) fn new(route: &config::Route, conditions: &mut Builder) -> Lifetimes {
         let negative = route.negative.map(|ttl| Lifetime {
             status: NEGATIVE.map(StatusPattern::One).into(),
             ttl: Some(ttl),
             ..Lifetime::default()
         });
-        Lifetimes { listed: route.lifetimes.clone().into(), negative }
+        let condition = |one: &Lifetime| {
+            // The conditions of a file were checked when it was read.
+            conditions.add(one.when.as_ref()?.as_str(), Scope::Response).ok()
+        };
+        let conditions = route.lifetimes.iter().map(condition).collect();
+        Lifetimes { listed: route.lifetimes.clone().into(), conditions, negative }
     }
 
-    /// The lifetime of a response of this route.
-    pub fn of(&self, route: usize, status: u16, content_type: &[u8]) -> Option<Configured> {
+    /// Whether there are none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.listed.is_empty() && self.negative.is_none()
+    }
+
+    /// Whether some have conditions.
+    pub(crate) fn has_conditions(&self) -> bool {
+        self.conditions.iter().any(Option::is_some)
+    }
+
+    /// The lifetime of a response of this route; `holds` judges a condition.
+    pub(crate) fn of(
+        &self,
+        route: usize,
+        response: &ResponseFacts<'_>,
+        mut holds: impl FnMut(Id) -> bool,
+    ) -> Option<Configured> {
+        let status = response.status;
+        let content_type = response.fields.get(Name::ContentType).unwrap_or_default();
         // A part is stored, and lives, as the whole does.
         let status = if status == 206 { 200 } else { status };
         let matches = |one: &Lifetime| {
@@ -43,20 +68,37 @@ impl Lifetimes {
             let types = &one.content_type;
             of_status && (types.is_empty() || types.iter().any(|of| of.matches(content_type)))
         };
-        let at = self.listed.iter().position(matches);
+        let at = (0..self.listed.len()).find(|at| {
+            matches(&self.listed[*at]) && self.conditions[*at].is_none_or(&mut holds)
+        });
         let one = match at {
             Some(at) => &self.listed[at],
             None => self.negative.as_ref().filter(|negative| matches(negative))?,
         };
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Some(Configured {
-            lifetime_ms: one.ttl.map(ms),
-            overrules: one.overrule,
-            stale_while_revalidate_ms: one.grace.map(ms),
-            stale_if_error_ms: one.error_grace.map(ms),
-            route: u16::try_from(route).unwrap_or(u16::MAX),
-            number: at.map(|at| u16::try_from(at).unwrap_or(u16::MAX)),
-        })
+        let route = u16::try_from(route).unwrap_or(OF_RULES - 1);
+        let number = at.map(|at| u16::try_from(at).unwrap_or(u16::MAX));
+        Some(Configured { route, number, ..configured(one) })
+    }
+}
+
+/// In place of the number of a route: the lifetime is that of a rule.
+pub const OF_RULES: u16 = u16::MAX;
+
+/// The lifetime of a rule.
+pub(crate) fn of_rule(rule: usize, lifetime: &Lifetime) -> Configured {
+    let number = u16::try_from(rule).unwrap_or(u16::MAX);
+    Configured { route: OF_RULES, number: Some(number), ..configured(lifetime) }
+}
+
+fn configured(one: &Lifetime) -> Configured {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Configured {
+        lifetime_ms: one.ttl.map(ms),
+        overrules: one.overrule,
+        stale_while_revalidate_ms: one.grace.map(ms),
+        stale_if_error_ms: one.error_grace.map(ms),
+        route: 0,
+        number: None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! The routes of reverse listeners: from host and path to the action of a route.
+//! The routes of reverse listeners: from host and path to the action of a route, and the rules that
+//! change what a route says ([`crate::rules`]).
 //!
 //! Every reading of a path and a host is compared ([`crate::reading`]). Where readings lead to
 //! different routes the strictest route decides, so that no spelling bypasses a route. The path is
@@ -9,13 +10,19 @@
 //! passed on alike: to the same upstream, with the same changes to fields. Otherwise no route is
 //! stricter than the others, and the request is refused. What else such routes permit (the store,
 //! early data, codings, peers) is permitted only if they agree on all of it.
+//!
+//! A route with a condition is for the requests for which the condition holds; for others it is as
+//! if it were not there. The rules that hold belong to what a reading leads to, so all of this
+//! applies to them too.
 
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
 
 use cache::key::KeySettings;
-use config::{Action, FieldRule, Group, Host, Path};
+use caching::Configured;
+use conditions::{Builder, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope};
+use config::{Action, Config, FieldRule, Group, Host, Path, Piece, pieces};
 use http1::{Fields, is_one_variable};
 use outcome::Refusal;
 
@@ -24,6 +31,7 @@ use crate::fields::{ResponseRules, replaces};
 use crate::lifetimes::Lifetimes;
 use crate::reading::path::normalised;
 use crate::reading::{Reading, host};
+use crate::rules::{Rule, RuleSet, Rules, changes, needs_exchange};
 
 /// All routes.
 #[derive(Debug)]
@@ -35,6 +43,20 @@ pub struct Routes {
     /// Domains with their leading dot, the longest first.
     below: Vec<(Vec<u8>, Paths)>,
     any: Paths,
+    rules: Rules,
+    conditions: Conditions,
+    /// Whether a rule, or the condition of a route, decides about requests.
+    is_conditional: bool,
+    /// Whether a text of a route repeats a value.
+    has_values: bool,
+    /// Whether a route or a rule has lifetimes.
+    has_lifetimes: bool,
+    /// What all conditions read.
+    reads: Reads,
+    /// Whether a rule or a lifetime is judged by the response.
+    has_late: bool,
+    /// Whether a condition needs what only an exchange knows.
+    needs_exchange: bool,
     /// Whether a hit has to look for its route, because some routes do not use the store, or have
     /// settings for keys.
     concern_hits: bool,
@@ -66,16 +88,22 @@ pub struct Route {
     pub key: Option<KeySettings>,
     /// How long responses are fresh.
     pub lifetimes: Lifetimes,
+    /// Its condition, if it has one.
+    condition: Option<Id>,
     captures: bool,
+    /// Whether a text of it repeats a capture or a value.
+    expands: bool,
     /// Whether fields of the request repeat a captured label or segment.
     sends_captures: bool,
 }
 
-/// The route for a request.
+/// The route and the rules for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Its index.
-    pub at: usize,
+    /// The index of the route; `None`: none is for the request, and a rule answers it.
+    pub at: Option<usize>,
+    /// The rules of the request that hold.
+    pub rules: RuleSet,
     /// Whether all readings have the settings of this route. Otherwise the request is passed on by
     /// its action and its fields, and nothing that the route permits beyond that applies: the
     /// store, early data, codings and peers.
@@ -87,6 +115,8 @@ pub struct Chosen {
 struct Landed {
     /// The index of the route; `None`: no route is for it.
     at: Option<usize>,
+    /// The rules of the request that hold.
+    rules: RuleSet,
     /// It may deny, but refuses no request for leading to another upstream.
     is_weak: bool,
     /// What is captured and sent to the upstream.
@@ -104,7 +134,7 @@ enum Strictness {
 /// The routes for one host, by path: indices into the list of all.
 #[derive(Debug, Default)]
 struct Paths {
-    exact: HashMap<Vec<u8>, usize>,
+    exact: HashMap<Vec<u8>, Vec<usize>>,
     /// Prefixes, the longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
     /// Patterns, patterns with the most segments first.
@@ -114,16 +144,48 @@ struct Paths {
 }
 
 impl Routes {
-    /// The routes of a configuration. Without routes, everything goes to the first group.
+    /// The routes and rules of a configuration. Without routes, everything goes to the first group.
+    pub fn of(config: &Config) -> Routes {
+        let rules = (&config.rules[..], config.condition_lists());
+        Routes::with(&config.routes, &config.groups, rules)
+    }
+
+    /// Routes without rules.
     pub fn new(routes: &[config::Route], groups: &[Group]) -> Routes {
+        Routes::with(routes, groups, (&[], Lists::new()))
+    }
+
+    /// Routes and rules, and the lists for their conditions.
+    pub fn with(
+        routes: &[config::Route],
+        groups: &[Group],
+        (rules, lists): (&[config::Rule], Lists),
+    ) -> Routes {
         let simple = || groups.first().map(|group| config::Route::to(&group.name));
         let simple: Vec<_> =
             if routes.is_empty() { simple().into_iter().collect() } else { vec![] };
-        let all: Box<[Route]> =
-            routes.iter().chain(&simple).map(|route| Route::new(route, groups)).collect();
+        let mut builder = Builder::new(lists);
+        let all: Box<[Route]> = routes
+            .iter()
+            .chain(&simple)
+            .map(|route| Route::new(route, groups, &mut builder))
+            .collect();
+        let rules = Rules::new(rules, groups, &mut builder);
+        let of_requests = builder.reads();
+        let has_lifetimes = |route: &Route| route.lifetimes.has_conditions();
         let mut made = Routes {
             concern_hits: !routes.is_empty(),
-            uncoded_any: routes.iter().any(|route| !route.compression),
+            uncoded_any: routes.iter().any(|route| !route.compression)
+                || rules.all().iter().any(|rule| !rule.config.compression),
+            is_conditional: !rules.are_none() || all.iter().any(|one| one.condition.is_some()),
+            needs_exchange: needs_exchange(of_requests),
+            has_values: all.iter().any(|route| route.expands),
+            has_lifetimes: all.iter().any(|route| !route.lifetimes.are_none())
+                || rules.all().iter().any(|rule| rule.config.lifetime.is_some()),
+            reads: of_requests,
+            has_late: rules.has_late() || all.iter().any(has_lifetimes),
+            rules,
+            conditions: builder.build(),
             all: Box::new([]),
             exact: HashMap::new(),
             labels: HashMap::new(),
@@ -136,7 +198,8 @@ impl Routes {
         let reaches_all = made.any.reaches_all();
         let plain =
             |route: &Route| route.group.is_some() && route.config.store && route.key.is_none();
-        made.concern_hits = !(reaches_all && all.iter().all(plain));
+        made.concern_hits =
+            made.is_conditional || !(reaches_all && all.iter().all(plain));
         made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         made.all = all;
         made
@@ -180,32 +243,49 @@ impl Routes {
     }
 
     /// Whether a request may be answered from the store, and by which settings. Costs one load if
-    /// no route says anything about it.
+    /// no route and no rule says anything about it. `facts` are those of the request without its
+    /// host and path; `None`: they are not known.
     #[inline]
-    pub fn choose(&self, reading: Reading<'_>) -> Choice<'_> {
+    pub fn choose<'f>(
+        &self,
+        reading: Reading<'_>,
+        facts: impl FnOnce() -> Option<Facts<'f>>,
+    ) -> Choice<'_> {
         if !self.concern_hits {
             return Choice::Plain;
         }
-        self.choose_this(reading)
-    }
-
-    #[inline(never)]
-    fn choose_this(&self, reading: Reading<'_>) -> Choice<'_> {
-        match self.find(reading) {
-            Ok(Chosen { at, is_sole: true }) => {
-                let route = &self.all[at];
-                if route.group.is_none() || !route.config.store {
-                    return Choice::Barred;
-                }
-                route.key.as_ref().map_or(Choice::Plain, Choice::By)
-            }
-            Ok(Chosen { is_sole: false, .. }) | Err(_) => Choice::Barred,
+        if !self.is_conditional {
+            return self.choose_this(reading, None);
+        }
+        match facts().filter(|_| !self.needs_exchange) {
+            Some(facts) => self.choose_this(reading, Some(&facts)),
+            None => Choice::Barred,
         }
     }
 
-    /// The path and query of a URI as it is stored, by the settings of its route.
-    pub fn stored_path<'p>(&self, reading: Reading<'p>) -> Cow<'p, [u8]> {
-        let route = self.find(reading).ok().and_then(|chosen| self.get(chosen.at));
+    #[inline(never)]
+    fn choose_this(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Choice<'_> {
+        match self.find(reading, facts) {
+            Ok(chosen) if chosen.is_sole && self.stores(&chosen) => {
+                let route = chosen.at.map(|at| &self.all[at]);
+                let key = route.and_then(|route| route.key.as_ref());
+                key.map_or(Choice::Plain, Choice::By)
+            }
+            Ok(_) | Err(_) => Choice::Barred,
+        }
+    }
+
+    /// Whether the store may answer a request.
+    pub fn stores(&self, chosen: &Chosen) -> bool {
+        let of_route = chosen.at.is_some_and(|at| self.all[at].config.store);
+        self.group(chosen).is_some()
+            && of_route
+            && self.rules.of(&chosen.rules).all(|rule| rule.config.store)
+    }
+
+    /// The path and query of a URI as they are stored, by the settings of this route.
+    pub fn stored_path_of<'p>(&self, at: Option<usize>, reading: Reading<'p>) -> Cow<'p, [u8]> {
+        let route = at.and_then(|at| self.get(at));
         match (route.and_then(|route| route.key.as_ref()), reading.origin_form()) {
             (None, path) => path,
             (Some(settings), Cow::Borrowed(path)) => settings.path(path),
@@ -213,29 +293,120 @@ impl Routes {
         }
     }
 
-    /// Whether the responses to a request may be coded.
-    #[inline]
-    pub fn codes(&self, reading: Reading<'_>) -> bool {
-        !self.uncoded_any
-            || self.find(reading).is_ok_and(|chosen| {
-                chosen.is_sole && self.get(chosen.at).is_some_and(|route| route.config.compression)
-            })
+    /// All paths and queries under which a URI may be stored, by the settings of each route that
+    /// some request for it may take. There is at least one.
+    pub fn stored_paths<'p>(&self, reading: Reading<'p>) -> Vec<Cow<'p, [u8]>> {
+        let mut paths: Vec<Cow<'p, [u8]>> = Vec::new();
+        let mut add = |at| {
+            let path = self.stored_path_of(at, reading);
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        };
+        if !self.is_conditional {
+            add(self.find(reading, None).ok().and_then(|chosen| chosen.at));
+            return paths;
+        }
+        let hosts = if self.have_hosts() { reading.hosts() } else { vec![Vec::new()] };
+        let of_paths = reading.paths().unwrap_or_default();
+        for (host, read) in hosts.iter().flat_map(|host| of_paths.iter().map(move |p| (host, p))) {
+            // Each refusal leads on to the next route that could be meant.
+            let mut refused = Vec::new();
+            while let Some(at) = self.landing(host, &read.path, |at| !refused.contains(&at)) {
+                add(Some(at));
+                if self.all[at].condition.is_none() {
+                    break;
+                }
+                refused.push(at);
+            }
+        }
+        if paths.is_empty() {
+            paths.push(reading.origin_form());
+        }
+        paths
     }
 
-    /// The route for a request: the strictest of the routes that its readings lead to.
+    /// Whether the responses to a request may be coded.
+    #[inline]
+    pub fn codes<'f>(
+        &self,
+        reading: Reading<'_>,
+        facts: impl FnOnce() -> Option<Facts<'f>>,
+    ) -> bool {
+        if !self.uncoded_any {
+            return true;
+        }
+        let facts = if self.is_conditional { facts() } else { None };
+        let chosen = self.find(reading, facts.as_ref());
+        chosen.is_ok_and(|chosen| chosen.is_sole && self.codes_for(&chosen))
+    }
+
+    /// The same for a request that was routed.
+    pub fn codes_for(&self, chosen: &Chosen) -> bool {
+        chosen.at.is_some_and(|at| self.all[at].config.compression)
+            && self.rules.of(&chosen.rules).all(|rule| rule.config.compression)
+    }
+
+    /// The route and the rules for a request: the strictest of those that its readings lead to.
+    /// `facts` are those of the request without its host and path. Without them no condition holds.
     ///
     /// # Errors
     /// [`Refusal::NoRoute`] if a reading leads to no route, [`Refusal::Ambiguous`] if none of the
     /// routes is stricter than the others.
-    pub fn find(&self, reading: Reading<'_>) -> Result<Chosen, Refusal> {
-        let chosen = |at| Ok(Chosen { at, is_sole: true });
+    pub fn find(
+        &self,
+        reading: Reading<'_>,
+        facts: Option<&Facts<'_>>,
+    ) -> Result<Chosen, Refusal> {
+        let rules = RuleSet::default();
+        let chosen = |at| Ok(Chosen { at: Some(at), rules, is_sole: true });
+        if self.is_conditional {
+            return self.find_by_conditions(reading, facts);
+        }
         if self.all.len() == 1 && self.any.reaches_all() {
             return chosen(0);
         }
         match self.only(reading) {
-            Some((host, path)) => self.landing(host, path).map_or(Err(Refusal::NoRoute), chosen),
-            None => self.find_strictest(reading),
+            Some((host, path)) => {
+                self.landing(host, path, |_| true).map_or(Err(Refusal::NoRoute), chosen)
+            }
+            None => self.find_strictest(reading, None),
         }
+    }
+
+    #[inline(never)]
+    fn find_by_conditions(
+        &self,
+        reading: Reading<'_>,
+        facts: Option<&Facts<'_>>,
+    ) -> Result<Chosen, Refusal> {
+        let Some((_, path)) = self.only(reading) else {
+            return self.find_strictest(reading, facts);
+        };
+        // Conditions read the host even where no route does.
+        let Some(host) = reading.only_host() else {
+            return self.find_strictest(reading, facts);
+        };
+        let (at, rules) = self.judged(host, path, facts);
+        let one = [Landed { at, rules, is_weak: false, captured: None }];
+        strictest(self, &one)
+    }
+
+    /// The route and the rules for one reading.
+    fn judged(
+        &self,
+        host: &[u8],
+        path: &[u8],
+        facts: Option<&Facts<'_>>,
+    ) -> (Option<usize>, RuleSet) {
+        let Some(facts) = facts else {
+            let holds = |at: usize| self.all[at].condition.is_none();
+            return (self.landing(host, path, holds), RuleSet::default());
+        };
+        let mut judge = self.conditions.judge(Facts { host, path, ..*facts });
+        let rules = self.rules.early(&mut judge);
+        let holds = |at: usize| self.all[at].condition.is_none_or(|id| judge.holds(id));
+        (self.landing(host, path, holds), rules)
     }
 
     /// The host and the path, if the request has one reading as far as the routes look at it.
@@ -247,104 +418,333 @@ impl Routes {
 
     /// Whether a reading of the request leads to a route. For limits, which apply to all routes
     /// that may be meant.
-    pub fn reach(&self, reading: Reading<'_>) -> bool {
-        if let Some((host, path)) = self.only(reading) {
-            return self.landing(host, path).is_some();
+    pub fn reach<'f>(
+        &self,
+        reading: Reading<'_>,
+        facts: impl FnOnce() -> Option<Facts<'f>>,
+    ) -> bool {
+        let facts = if self.is_conditional { facts() } else { None };
+        if !self.is_conditional
+            && let Some((host, path)) = self.only(reading)
+        {
+            return self.landing(host, path, |_| true).is_some();
         }
-        let landed = self.all_landings(reading);
+        let landed = self.all_landings(reading, facts.as_ref());
         landed.is_none_or(|landed| landed.iter().any(|one| one.at.is_some()))
     }
 
-    /// Whether a request has a field that the route of another reading sets or removes, and that
-    /// the route at `chosen` passes on. Then this request is refused because of a reading for which
-    /// other requests are not refused: a server of that reading would trust the field.
+    /// Whether a request has a field that the route or a rule of another reading sets or removes,
+    /// and that the route and the rules of `chosen` pass on. Then this request is refused because
+    /// of a reading for which other requests are not refused: a server of that reading would trust
+    /// the field.
     #[cold]
-    pub fn evades(&self, reading: Reading<'_>, chosen: usize, fields: &Fields<'_>) -> bool {
-        let Some(landed) = self.all_landings(reading) else { return true };
-        let passes_on = |name: &str| {
-            let rules = &self.all[chosen].config.request;
-            !rules.iter().any(|rule| replaces(rule, name.as_bytes(), is_one_variable))
-        };
-        let rules =
-            landed.iter().filter_map(|one| one.at).flat_map(|at| &self.all[at].config.request);
+    pub fn evades(&self, reading: Reading<'_>, chosen: &Chosen, facts: &Facts<'_>) -> bool {
+        let Some(landed) = self.all_landings(reading, Some(facts)) else { return true };
+        let own = self.request_changes(chosen);
+        let passes_on =
+            |name: &str| !own.iter().any(|rule| replaces(rule, name.as_bytes(), is_one_variable));
+        let rules = landed.iter().flat_map(|one| {
+            let of_route = one.at.iter().flat_map(|at| &self.all[*at].config.request);
+            of_route.chain(self.rules.of(&one.rules).flat_map(|rule| &rule.config.request))
+        });
         let mut replaced = rules.filter_map(|rule| match rule {
             FieldRule::Set(name, _) | FieldRule::Cut(name, _) | FieldRule::Remove(name) => {
                 Some(name)
             }
             FieldRule::Add(..) | FieldRule::Default(..) => None,
         });
+        let fields = &facts.fields;
         let has = |name: &str| fields.of_variable(name.as_bytes()).next().is_some();
         replaced.any(|name| has(name) && passes_on(name))
     }
 
     #[cold]
-    fn find_strictest(&self, reading: Reading<'_>) -> Result<Chosen, Refusal> {
-        let landed = self.all_landings(reading).ok_or(Refusal::Ambiguous)?;
-        strictest(&self.all, &landed)
+    fn find_strictest(
+        &self,
+        reading: Reading<'_>,
+        facts: Option<&Facts<'_>>,
+    ) -> Result<Chosen, Refusal> {
+        let landed = self.all_landings(reading, facts).ok_or(Refusal::Ambiguous)?;
+        strictest(self, &landed)
     }
 
     /// Where each reading of a request leads; `None` if there are too many.
-    fn all_landings(&self, reading: Reading<'_>) -> Option<Vec<Landed>> {
-        let hosts = if self.have_hosts() { reading.hosts() } else { vec![Vec::new()] };
+    fn all_landings(
+        &self,
+        reading: Reading<'_>,
+        facts: Option<&Facts<'_>>,
+    ) -> Option<Vec<Landed>> {
+        let reads_host = self.have_hosts() || self.is_conditional;
+        let hosts = if reads_host { reading.hosts() } else { vec![Vec::new()] };
         let paths = reading.paths()?;
         let mut landed = Vec::with_capacity(hosts.len() * paths.len());
         for host in &hosts {
             for read in &paths {
-                let at = self.landing(host, &read.path);
-                let sends = at.map(|at| &self.all[at]).filter(|route| route.sends_captures);
-                let captured = sends.map(|route| Captured::of(&route.config, host, &read.path));
-                landed.push(Landed { at, is_weak: read.is_weak, captured });
+                let (at, rules) = self.judged(host, &read.path, facts);
+                let captured = self.sent_captures(at, &rules, (host, &read.path), facts);
+                landed.push(Landed { at, rules, is_weak: read.is_weak, captured });
             }
         }
         Some(landed)
+    }
+
+    /// What a reading has captured that the upstream gets.
+    fn sent_captures(
+        &self,
+        at: Option<usize>,
+        rules: &RuleSet,
+        (host, path): (&[u8], &[u8]),
+        facts: Option<&Facts<'_>>,
+    ) -> Option<Captured> {
+        let of_route = at.map(|at| &self.all[at]).filter(|route| route.sends_captures);
+        let by_rules = self.rules.of(rules).any(|rule| rule.sends_captures);
+        if of_route.is_none() && !by_rules {
+            return None;
+        }
+        let mut captured =
+            of_route.map(|route| Captured::of(&route.config, host, path)).unwrap_or_default();
+        if let Some(facts) = facts {
+            let facts = Facts { host, path, ..*facts };
+            self.rules.captured(rules, &self.conditions, &facts, &mut captured);
+        }
+        Some(captured)
     }
 
     fn have_hosts(&self) -> bool {
         !(self.exact.is_empty() && self.below.is_empty() && self.labels.is_empty())
     }
 
-    /// The index of the route for one reading.
-    fn landing(&self, host: &[u8], path: &[u8]) -> Option<usize> {
+    /// The index of the route for one reading, among those for which `holds` is true.
+    fn landing(
+        &self,
+        host: &[u8],
+        path: &[u8],
+        mut holds: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
         if !self.have_hosts() {
-            return self.any.find(path);
+            return self.any.find(path, &mut holds);
         }
-        let exact = || self.exact.get(host).and_then(|paths| paths.find(path));
-        let below = || {
-            let matching = self.below.iter().filter(|(suffix, _)| host.ends_with(suffix));
-            matching
-                .filter(|(suffix, _)| host.len() > suffix.len())
-                .find_map(|(_, paths)| paths.find(path))
-        };
-        let label = || {
-            let dot = memchr::memchr(b'.', host).filter(|dot| *dot > 0)?;
-            self.labels.get(&host[dot..])?.find(path)
-        };
-        exact().or_else(label).or_else(below).or_else(|| self.any.find(path))
+        let exact = self.exact.get(host).and_then(|paths| paths.find(path, &mut holds));
+        if exact.is_some() {
+            return exact;
+        }
+        let dot = memchr::memchr(b'.', host).filter(|dot| *dot > 0);
+        let label = dot.and_then(|dot| self.labels.get(&host[dot..]));
+        let label = label.and_then(|paths| paths.find(path, &mut holds));
+        if label.is_some() {
+            return label;
+        }
+        let matching = self.below.iter().filter(|(suffix, _)| host.ends_with(suffix));
+        let below = matching
+            .filter(|(suffix, _)| host.len() > suffix.len())
+            .find_map(|(_, paths)| paths.find(path, &mut holds));
+        below.or_else(|| self.any.find(path, &mut holds))
+    }
+}
+
+/// What a route and rules together say about a request.
+impl Routes {
+    /// The rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// All conditions of routes and rules.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
+    }
+
+    /// Whether requests are judged by conditions: then facts are asked for.
+    #[inline]
+    pub fn is_conditional(&self) -> bool {
+        self.is_conditional
+    }
+
+    /// Whether a text of a route repeats a value.
+    #[inline]
+    pub fn has_values(&self) -> bool {
+        self.has_values
+    }
+
+    /// Whether some responses have a lifetime by the configuration.
+    #[inline]
+    pub fn has_lifetimes(&self) -> bool {
+        self.has_lifetimes
+    }
+
+    /// Whether a condition reads something.
+    #[inline]
+    pub fn reads(&self, what: Reads) -> bool {
+        self.reads.contains(what)
+    }
+
+    /// What is done with a request: by the first rule that leads somewhere, or by the route.
+    pub fn action(&self, chosen: &Chosen) -> Option<&Action> {
+        match self.rules.leading(&chosen.rules) {
+            Some(rule) => rule.config.action.as_ref(),
+            None => chosen.at.map(|at| &self.all[at].config.action),
+        }
+    }
+
+    /// The index of the group that a request goes to; `None`: it is answered.
+    pub fn group(&self, chosen: &Chosen) -> Option<usize> {
+        match self.rules.leading(&chosen.rules) {
+            Some(rule) => rule.group,
+            None => chosen.at.and_then(|at| self.all[at].group),
+        }
+    }
+
+    /// Whether a text of the route or of its rules repeats a capture or a value.
+    pub fn expands(&self, chosen: &Chosen) -> bool {
+        chosen.at.is_some_and(|at| self.all[at].expands)
+            || self.rules.of(&chosen.rules).any(Rule::expands)
+    }
+
+    /// What a request has captured in its usual reading.
+    pub fn captured(
+        &self,
+        chosen: &Chosen,
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+    ) -> Captured {
+        let (host, path) = reading.usual();
+        let route = chosen.at.map(|at| &self.all[at]).filter(|route| route.captures);
+        let of_route = route.map(|route| Captured::of(&route.config, &host, &path));
+        let mut captured = of_route.unwrap_or_default();
+        let facts = Facts { host: &host, path: &path, ..*facts };
+        self.rules.captured(&chosen.rules, &self.conditions, &facts, &mut captured);
+        captured
+    }
+
+    /// The changes to the fields of a request.
+    pub fn request_changes(&self, chosen: &Chosen) -> Cow<'_, [FieldRule]> {
+        let of_route = chosen.at.map_or(&[][..], |at| &self.all[at].config.request);
+        let of_rules = || self.rules.of(&chosen.rules).map(|rule| &rule.config.request[..]);
+        match of_rules().all(<[FieldRule]>::is_empty) {
+            true => Cow::Borrowed(of_route),
+            false => Cow::Owned(changes(of_route, of_rules())),
+        }
+    }
+
+    /// The changes to the fields of a response: those of the route, and of these rules. `None`:
+    /// those of the route alone, ready for use in [`Route::response`].
+    pub fn response_changes(&self, chosen: &Chosen, rules: &RuleSet) -> Option<Vec<FieldRule>> {
+        let of_rules = || self.rules.of(rules).map(|rule| &rule.config.response[..]);
+        if of_rules().all(<[FieldRule]>::is_empty) {
+            return None;
+        }
+        let of_route = chosen.at.map_or(&[][..], |at| &self.all[at].config.response);
+        Some(changes(of_route, of_rules()))
+    }
+
+    /// Whether something is judged by the response.
+    #[inline]
+    pub fn has_late(&self) -> bool {
+        self.has_late
+    }
+
+    /// The rules that hold when the response has come. `facts` are those of the request.
+    pub fn late(
+        &self,
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+        response: ResponseFacts<'_>,
+    ) -> RuleSet {
+        let (host, path) = reading.usual();
+        let facts = Facts { host: &host, path: &path, response: Some(response), ..*facts };
+        self.rules.late(&mut self.conditions.judge(facts))
+    }
+
+    /// How long a response is fresh: by the first of these rules that says so, or by the route.
+    pub fn lifetime(
+        &self,
+        at: Option<usize>,
+        rules: &RuleSet,
+        (reading, facts): (Reading<'_>, &Facts<'_>),
+        response: ResponseFacts<'_>,
+    ) -> Option<Configured> {
+        let mut of_rules = rules.iter().map(|nth| (nth, &self.rules.all()[nth]));
+        let by_rule = of_rules.find_map(|(nth, rule)| Some((nth, rule.config.lifetime.as_ref()?)));
+        if let Some((nth, lifetime)) = by_rule {
+            return Some(crate::lifetimes::of_rule(nth, lifetime));
+        }
+        let at = at?;
+        let lifetimes = &self.all[at].lifetimes;
+        if !lifetimes.has_conditions() {
+            return lifetimes.of(at, &response, |_| false);
+        }
+        let (host, path) = reading.usual();
+        let facts =
+            Facts { host: &host, path: &path, response: Some(response), ..*facts };
+        let mut judge: Judge<'_, '_> = self.conditions.judge(facts);
+        lifetimes.of(at, &response, |id| judge.holds(id))
+    }
+
+    /// The path that the upstream gets, if a rule of the request rewrites it.
+    ///
+    /// # Errors
+    /// [`Refusal::Ambiguous`] if the path has more than one reading: no one of them is the path to
+    /// rewrite.
+    pub fn rewritten(
+        &self,
+        chosen: &Chosen,
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let mut rewriting = self.rules.of(&chosen.rules).filter(|one| one.config.rewrite.is_some());
+        let Some(rule) = rewriting.next() else { return Ok(None) };
+        if reading.paths().is_none_or(|paths| paths.len() > 1) {
+            return Err(Refusal::Ambiguous);
+        }
+        let captured = self.captured(chosen, reading, facts);
+        Ok(rule.rewritten(&reading.usual().1, &captured))
     }
 }
 
 impl Route {
-    /// The values that the route captures of a request that [`Routes::find`] led to it; `None` if
-    /// it captures nothing.
-    pub fn captured(&self, reading: Reading<'_>) -> Option<Captured> {
-        self.captures.then(|| {
-            let (host, path) = reading.usual();
-            Captured::of(&self.config, &host, &path)
-        })
-    }
-
-    fn new(config: &config::Route, groups: &[Group]) -> Route {
+    fn new(config: &config::Route, groups: &[Group], conditions: &mut Builder) -> Route {
         let group = match &config.action {
             Action::Group(name) => groups.iter().position(|group| group.name == *name),
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
         let response = ResponseRules::new(&config.response);
         let key = KeySettings::new(&config.key);
-        let lifetimes = Lifetimes::new(config);
+        let lifetimes = Lifetimes::new(config, conditions);
+        // The conditions of a file were checked when it was read.
+        let condition = config.when.as_ref().and_then(|when| {
+            let added = conditions.add(when.as_str(), Scope::Request);
+            debug_assert!(added.is_ok(), "{when} was not checked");
+            added.ok()
+        });
         let captures = !config.captures().is_empty();
         let sends_captures = Captured::are_sent(config);
+        let repeats = |text: &str| {
+            let is_value = |piece| match piece {
+                Piece::Capture(name) => config::is_value(name),
+                Piece::Text(_) => false,
+            };
+            pieces(text).any(is_value)
+        };
+        let of_action = match &config.action {
+            Action::Redirect { location: text, .. } | Action::Answer { body: text, .. } => {
+                repeats(text)
+            }
+            Action::Group(_) => false,
+        };
+        let of_fields = config.request.iter().chain(&config.response);
+        let expands = captures || of_action || of_fields.map(FieldRule::value).any(repeats);
         let config = config.clone();
-        Route { config, group, response, key, lifetimes, captures, sends_captures }
+        Route {
+            config,
+            group,
+            response,
+            key,
+            lifetimes,
+            condition,
+            captures,
+            expands,
+            sends_captures,
+        }
     }
 }
 
@@ -352,23 +752,18 @@ impl Paths {
     fn enter(&mut self, at: usize, path: &Path) {
         match path {
             Path::Exact(path) => {
-                self.exact.entry(normalised(path.as_bytes()).into_owned()).or_insert(at);
+                self.exact.entry(normalised(path.as_bytes()).into_owned()).or_default().push(at);
             }
             Path::Prefix(path) => {
                 let prefix = normalised(path.as_bytes()).into_owned();
-                if self.prefixes.iter().any(|(there, _)| *there == prefix) {
-                    return;
-                }
                 let place = self.prefixes.partition_point(|(there, _)| there.len() >= prefix.len());
                 self.prefixes.insert(place, (prefix, at));
             }
             Path::Start(path) => {
                 let start = normalised(path.as_bytes()).into_owned();
-                if !self.starts.iter().any(|(there, _)| *there == start) {
-                    let longer = |(there, _): &(Vec<u8>, usize)| there.len() >= start.len();
-                    let place = self.starts.partition_point(longer);
-                    self.starts.insert(place, (start, at));
-                }
+                let longer = |(there, _): &(Vec<u8>, usize)| there.len() >= start.len();
+                let place = self.starts.partition_point(longer);
+                self.starts.insert(place, (start, at));
             }
             Path::Pattern(pattern) => {
                 let new = Matcher::new(pattern);
@@ -383,25 +778,27 @@ impl Paths {
         self.prefixes.iter().any(|(prefix, _)| prefix == b"/")
     }
 
-    fn find(&self, path: &[u8]) -> Option<usize> {
-        let exact = self.exact.get(path).copied();
-        exact.or_else(|| {
-            let prefix = self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix));
-            let start = self.starts.iter().find(|(start, _)| path.starts_with(start));
-            // Of two with the same length, the prefix is asked first.
-            let longer =
-                |start: &&(Vec<u8>, usize)| prefix.is_none_or(|p| start.0.len() > p.0.len());
-            let prefix = start.filter(longer).or(prefix);
-            if self.patterns.is_empty() {
-                return prefix.map(|(_, at)| *at);
-            }
-            let segments =
-                |path: &[u8]| path.split(|b| *b == b'/').filter(|s| !s.is_empty()).count();
-            let least = prefix.map_or(0, |(prefix, _)| segments(prefix) + 1);
-            let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(path));
-            let pattern = pattern.filter(|(pattern, _)| pattern.len() >= least);
-            pattern.map(|(_, at)| *at).or(prefix.map(|(_, at)| *at))
-        })
+    /// The route for a path, among those for which `holds` is true.
+    fn find(&self, path: &[u8], holds: &mut impl FnMut(usize) -> bool) -> Option<usize> {
+        let exact = self.exact.get(path);
+        if let Some(at) = exact.and_then(|all| all.iter().copied().find(|at| holds(*at))) {
+            return Some(at);
+        }
+        let prefix =
+            self.prefixes.iter().find(|(prefix, at)| is_below(path, prefix) && holds(*at));
+        let start = self.starts.iter().find(|(start, at)| path.starts_with(start) && holds(*at));
+        // Of two with the same length, the prefix is asked first.
+        let longer = |start: &&(Vec<u8>, usize)| prefix.is_none_or(|p| start.0.len() > p.0.len());
+        let prefix = start.filter(longer).or(prefix);
+        if self.patterns.is_empty() {
+            return prefix.map(|(_, at)| *at);
+        }
+        let segments = |path: &[u8]| path.split(|b| *b == b'/').filter(|s| !s.is_empty()).count();
+        let least = prefix.map_or(0, |(prefix, _)| segments(prefix) + 1);
+        let of_path = |(pattern, at): &&(Matcher, usize)| pattern.matches(path) && holds(*at);
+        let pattern = self.patterns.iter().find(of_path);
+        let pattern = pattern.filter(|(pattern, _)| pattern.len() >= least);
+        pattern.map(|(_, at)| *at).or(prefix.map(|(_, at)| *at))
     }
 }
 
@@ -409,31 +806,66 @@ impl Paths {
 ///
 /// # Errors
 /// See [`Routes::find`].
-fn strictest(routes: &[Route], landed: &[Landed]) -> Result<Chosen, Refusal> {
-    let strictness = |one: &Landed| one.at.map_or(Strictness::Denied, |at| of_route(&routes[at]));
+fn strictest(routes: &Routes, landed: &[Landed]) -> Result<Chosen, Refusal> {
+    let strictness = |one: &Landed| routes.strictness(one);
     let most = landed.iter().map(strictness).max().ok_or(Refusal::NoRoute)?;
     let first = landed.iter().find(|one| strictness(one) == most).ok_or(Refusal::NoRoute)?;
-    let at = first.at.ok_or(Refusal::NoRoute)?;
+    let (at, rules) = (first.at, first.rules);
     if most != Strictness::PassedOn {
-        return Ok(Chosen { at, is_sole: true });
+        let answers = at.is_some() || routes.rules.leading(&rules).is_some();
+        return if answers { Ok(Chosen { at, rules, is_sole: true }) } else { Err(Refusal::NoRoute) };
     }
+    let of = |at: Option<usize>| &routes.all[at.expect("a reading without a route denies")];
     let mut is_sole = true;
     for other in landed {
-        let route = &routes[other.at.expect("a reading without a route denies")];
-        let is_alike = passes_alike(&routes[at], route) && captures_alike(first, other);
+        let (one, route) = (of(at), of(other.at));
+        let is_alike = passes_alike(one, route)
+            && routes.rules_pass_alike(&rules, &other.rules)
+            && captures_alike(first, other);
         if !is_alike && !other.is_weak {
             return Err(Refusal::Ambiguous);
         }
-        is_sole &= is_alike && permits_alike(&routes[at], route);
+        is_sole &= is_alike
+            && permits_alike(one, route)
+            && routes.rules_permit_alike(&rules, &other.rules);
     }
-    Ok(Chosen { at, is_sole })
+    Ok(Chosen { at, rules, is_sole })
 }
 
-fn of_route(route: &Route) -> Strictness {
-    match &route.config.action {
-        Action::Group(_) => Strictness::PassedOn,
-        Action::Answer { status: 400.., .. } => Strictness::Denied,
-        Action::Answer { .. } | Action::Redirect { .. } => Strictness::Answered,
+impl Routes {
+    fn strictness(&self, one: &Landed) -> Strictness {
+        let of = |action: &Action| match action {
+            Action::Group(_) => Strictness::PassedOn,
+            Action::Answer { status: 400.., .. } => Strictness::Denied,
+            Action::Answer { .. } | Action::Redirect { .. } => Strictness::Answered,
+        };
+        let route = one.at.map(|at| &self.all[at].config.action);
+        let rule = self.rules.leading(&one.rules).and_then(|rule| rule.config.action.as_ref());
+        match (rule, route) {
+            // A rule sends requests elsewhere, which their route sends somewhere.
+            (Some(Action::Group(_)), route) => route.map_or(Strictness::Denied, of),
+            (Some(action), _) | (None, Some(action)) => of(action),
+            (None, None) => Strictness::Denied,
+        }
+    }
+
+    /// Whether two sets of rules send a request to the same upstream with the same changes.
+    fn rules_pass_alike(&self, one: &RuleSet, other: &RuleSet) -> bool {
+        let group = |set| self.rules.leading(set).and_then(|rule| rule.group);
+        let changing = |set: &RuleSet| {
+            set.iter().filter(|at| self.rules.all()[*at].changes()).collect::<Vec<_>>()
+        };
+        one == other || (group(one) == group(other) && changing(one) == changing(other))
+    }
+
+    /// Whether two sets of rules permit the same beyond that.
+    fn rules_permit_alike(&self, one: &RuleSet, other: &RuleSet) -> bool {
+        let permits = |set: &RuleSet| {
+            let of_set = || self.rules.of(set).map(|rule| &rule.config);
+            let lifetime = of_set().find_map(|rule| rule.lifetime.clone());
+            (of_set().all(|rule| rule.store), of_set().all(|rule| rule.compression), lifetime)
+        };
+        one == other || permits(one) == permits(other)
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
     let generation = match &purged {
         Target::Url(url) => {
             let (authority, path) = split(url);
-            let stored = routes.stored_path(Reading::of(authority, path));
+            let stored = routes.stored_paths(Reading::of(authority, path));
             let paths = Paths::new(path, &stored);
             add(cache.purge_url(authority, paths, soft, now_ms))
         }

@@ -310,7 +310,7 @@ impl<'w> Server<'w> {
     fn clear(&self, url: &[u8]) -> htcp::Cleared {
         let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
         let (cache, routes) = (&self.worker.cache, Arc::clone(&self.worker.snapshot().routes));
-        let stored = routes.stored_path(Reading::of(authority, path));
+        let stored = routes.stored_paths(Reading::of(authority, path));
         let paths = Paths::new(path, &stored);
         let mut was_there = false;
         for role in [Role::Forward, Role::Reverse] {
@@ -483,7 +483,7 @@ pub(crate) fn is_served(
         listener.role == role && speaks
     });
     // With settings for its key, a response is not that of a URL alone.
-    let plain = || matches!(snapshot.routes.choose(Reading::of(authority, path)), Choice::Plain);
+    let plain = || matches!(snapshot.routes.choose(Reading::of(authority, path), || None), Choice::Plain);
     let admitted = || match role {
         Role::Forward => {
             let resolver = &worker.shared.resolver;

@@ -238,7 +238,9 @@ impl<'t> Explanator<'t> {
     /// Why the settings of the route keep the request from the store.
     fn bypassed(&self) -> Option<Bypassed> {
         let route = self.asked.taken_route()?;
-        let settings = route.key.as_ref().filter(|_| route.config.store)?;
+        let chosen = self.asked.chosen?;
+        let stores = self.asked.snapshot.routes.stores(&chosen);
+        let settings = route.key.as_ref().filter(|_| stores)?;
         settings.bypassed(self.asked.fields())
     }
 
@@ -291,7 +293,9 @@ impl<'t> Explanator<'t> {
     fn wish(&self) -> Option<Wish<'t>> {
         let asked = self.asked;
         let (uri, fields) = (asked.requested_uri()?, (asked.method_bytes(), asked.fields()));
-        Some(Wish::of(&asked.snapshot, uri.realm.role, uri.reading(), fields))
+        let routes = &asked.snapshot.routes;
+        let codes = || routes.codes(uri.reading(), || Some(asked.facts()));
+        Some(Wish::of(&asked.snapshot, uri.realm.role, codes, fields))
     }
 
     /// Whether a stored response that may be used is in a coding that the client cannot read.

@@ -7,6 +7,7 @@ use cache::key::{KeyParts, KeySettings, StoredUri};
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
 use caching::{Explain, LifetimeSource};
+use policy::lifetimes::OF_RULES;
 use config::Role;
 use policy::routes::Route;
 use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
@@ -103,6 +104,10 @@ fn freshness(head: &Head, now_ms: u64) -> Freshness {
 pub(super) fn lifetime_from(source: LifetimeSource) -> String {
     let text = source.explain().text;
     match source {
+        LifetimeSource::Configured { route: OF_RULES, number } => {
+            let at = number.unwrap_or_default();
+            format!("{text}: rule[{at}] when it came")
+        }
         LifetimeSource::Configured { route, number } => {
             let key = number.map_or("negative".to_owned(), |at| format!("lifetime[{at}]"));
             format!("{text}: route[{route}].{key} when it came")
@@ -141,11 +146,13 @@ impl Keyed {
             return Keyed { uri: None, route: None };
         };
         let route = match asked.role() {
-            Role::Reverse => asked.snapshot.routes.find(uri.reading()).ok(),
+            Role::Reverse => {
+                asked.snapshot.routes.find(uri.reading(), Some(&asked.facts())).ok()
+            }
             Role::Forward => None,
         };
-        let route = route.map(|chosen| chosen.at);
-        let path = asked.stored_path(uri.reading());
+        let route = route.and_then(|chosen| chosen.at);
+        let path = asked.snapshot.routes.stored_path_of(route, uri.reading());
         let stored = StoredUri::new(uri.realm, uri.authority, &path);
         let key = asked.worker.cache.uri_key(stored);
         Keyed { uri: Some(key), route }

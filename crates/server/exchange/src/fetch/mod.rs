@@ -76,36 +76,39 @@ impl Request {
         Policy { set_cookie: self.set_cookie(), ..*self.policy() }
     }
 
-    /// The same for a response with this status and content type, for which the route may have a
+    /// The same for a response with this head, for which these rules or the route may have a
     /// lifetime.
-    fn policy_for(&self, status: u16, content_type: &[u8]) -> Policy {
-        let lifetime = || self.taken_route()?.lifetimes.of(self.route?, status, content_type);
-        Policy { configured: lifetime(), ..self.policy_for_cookies() }
+    fn policy_for(&self, status: u16, fields: Fields<'_>, rules: &RuleSet) -> Policy {
+        let configured = self.configured_lifetime(status, fields, rules);
+        Policy { configured, ..self.policy_for_cookies() }
     }
 
-    /// Changes the head of an answer as the route says.
+    /// Changes the head of an answer as the route and the rules say.
     fn ruled(&self, mut answer: Answer) -> Answer {
         if self.to().is_from_member() {
             // It has the same rules.
             return answer;
         }
-        let changed = |route: &Route| {
-            let rules = &route.config.response;
-            match (!rules.is_empty()).then(|| self.captured(route)).flatten() {
-                Some(captured) => ResponseRules::new(&captured.rules(rules)).changed(&answer.head),
-                None => route.response.changed(&answer.head),
+        self.judge_response(&answer.head.head());
+        let Some(chosen) = self.chosen else { return answer };
+        let routes = &self.snapshot.routes;
+        let changed = match routes.response_changes(&chosen, &self.rules_of_response()) {
+            Some(changes) => {
+                let changes = self.expanded(Cow::Owned(changes), self.to().reading());
+                ResponseRules::new(&changes).changed(&answer.head)
             }
+            None => self.taken_route().and_then(|route| {
+                let changes = Cow::Borrowed(&route.config.response[..]);
+                match self.expanded(changes, self.to().reading()) {
+                    Cow::Owned(changes) => ResponseRules::new(&changes).changed(&answer.head),
+                    Cow::Borrowed(_) => route.response.changed(&answer.head),
+                }
+            }),
         };
-        if let Some(head) = self.taken_route().and_then(changed) {
+        if let Some(head) = changed {
             **answer.head = head;
         }
         answer
-    }
-
-    /// What the route captures of the request.
-    #[inline]
-    fn captured(&self, route: &Route) -> Option<Captured> {
-        route.captured(self.to().reading())
     }
 
     /// The stale response to serve when the origin fails, if a rule allows it.
@@ -152,8 +155,9 @@ impl Request {
             true => (Method::Get, &b"GET"[..]),
             false => (self.method(), self.method_bytes()),
         };
-        let target = match to.path_sent() {
-            Some(path_and_query) => Target::Origin { path_and_query },
+        let path_sent = to.path_sent();
+        let target = match path_sent {
+            Some(ref path_and_query) => Target::Origin { path_and_query },
             None => self.target(),
         };
         let mut message = upstream::Request::new(self.worker.io.buffer(), method, &target, host);
@@ -211,11 +215,13 @@ impl Request {
             To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,
         };
-        let of_route = |route| match self.captured(route) {
-            Some(captured) => Cow::Owned(captured.rules(&route.config.request)),
-            None => Cow::Borrowed(&route.config.request[..]),
+        let rules = match self.chosen {
+            Some(chosen) => {
+                let changes = self.snapshot.routes.request_changes(&chosen);
+                self.expanded(changes, self.to().reading())
+            }
+            None => Cow::Borrowed(&[][..]),
         };
-        let rules = self.taken_route().map_or(Cow::Borrowed(&[][..]), of_route);
         let uri = (self.to().realm.scheme, self.to().authority());
         Edits::new((rules, forwarded), self.peer, uri)
     }
@@ -328,8 +334,7 @@ pub(crate) fn unanswered(io: &CoreIo, fault: Fault) -> Refusal {
 impl Request {
     fn rules(&self) -> Option<&Rules> {
         let rules = self.snapshot.config.compression.as_ref()?;
-        let is_coded = self.role() == Role::Reverse
-            && self.taken_route().is_some_and(|route| route.config.compression);
+        let is_coded = self.role() == Role::Reverse && self.codes();
         is_coded.then_some(rules)
     }
 

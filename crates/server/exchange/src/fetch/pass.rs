@@ -4,6 +4,7 @@
 //! a stored response (RFC 9111, 4.3.5). An unsafe method removes the stored responses of the URLs
 //! that it changes (4.4).
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
+use policy::reading::Reading;
 use runtime::time;
 use store::Generation;
 use upstream::{
@@ -233,14 +235,18 @@ async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) 
     let (cache, to) = (&worker.cache, request.to());
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
     let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
-    let change = |requested: &[u8], stored: &[u8], own: Option<&mut Watch>, peers_know| {
+    let change = |requested: &[u8], stored: &[Cow<'_, [u8]>], own: Option<&mut Watch>, peers_know| {
         let paths = Paths::new(requested, stored);
         cache.invalidate_url(to.realm, to.authority(), paths, own, peers_know)
     };
     let remove = |own: Option<&mut Watch>| {
-        let mut changes = change(to.path(), to.stored_path(), own, peers_know);
+        // Its own path comes first, and after it those of other routes that it could have taken.
+        let mut stored = vec![Cow::Borrowed(to.stored_path())];
+        stored.extend(request.stored_paths(to.reading()));
+        stored.dedup();
+        let mut changes = change(to.path(), &stored, own, peers_know);
         for path in &locations {
-            let stored = request.stored_path(policy::reading::Reading::of(to.authority(), path));
+            let stored = request.stored_paths(Reading::of(to.authority(), path));
             changes.append(change(path, &stored, None, false));
         }
         changes

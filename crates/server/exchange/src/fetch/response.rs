@@ -315,11 +315,34 @@ impl Request {
     ) -> (Head, Result<(), NotStored>) {
         let fetched =
             Fetched { fields: self.wire(), exchange: instants, began, tags: self.shows_tags() };
-        let policy = self.policy_for(head.status, head.content_type());
+        let policy = self.policy_for_stored(head);
         let (updated, verdict) = head.updated(by, &fetched, &policy);
         match head.source() {
             Some(source) => (self.still_with_forms(updated, source), verdict),
             None => (updated, verdict),
+        }
+    }
+
+    /// How a stored response with this head is treated. Its fields are read as they would come.
+    fn policy_for_stored(&self, head: &Head) -> Policy {
+        let routes = &self.snapshot.routes;
+        if !routes.has_lifetimes() {
+            return self.policy_for_cookies();
+        }
+        let mut bytes = Vec::with_capacity(512);
+        http1::write::status_line(&mut bytes, head.status);
+        for (name, value) in head.fields() {
+            // The fields were read from a response.
+            let _ = http1::write::field(&mut bytes, name, value);
+        }
+        http1::write::end(&mut bytes);
+        let (mut scratch, limits) = (Scratch::new(), http1::Limits::DEFAULT);
+        match http1::accept_response(&bytes, &mut scratch, &limits) {
+            Ok(Some(read)) => {
+                let rules = self.rules_of_stored(head.status, read.fields);
+                self.policy_for(head.status, read.fields, &rules)
+            }
+            Ok(None) | Err(_) => self.policy_for_cookies(),
         }
     }
 
@@ -362,8 +385,7 @@ impl Request {
         let head = answer.head.head();
         let (asked, got) = (self.wire(), Wire(head.fields));
         let response = Response { status: head.status, fields: &got };
-        let content_type = head.fields.get(Name::ContentType).unwrap_or_default();
-        let policy = &self.policy_for(head.status, content_type);
+        let policy = &self.policy_for(head.status, head.fields, &self.rules_of_response());
         let instants = instants(answer);
         match (ask.what, head.status) {
             (What::Whole, 206) => return Err(NotStored::Incomplete),
@@ -398,6 +420,9 @@ impl Request {
         let head = answer.head.head();
         let length = answer.body.length().bytes();
         let part = storable.part;
+        if self.is_kept_out() {
+            return Err(NotStored::Rule);
+        }
         if length.is_some_and(|length| length > self.worker.cache.object_bytes_max()) {
             return Err(NotStored::TooLarge);
         }

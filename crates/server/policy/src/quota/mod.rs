@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use conditions::{Facts, Lists};
 use config::{By, Counts as Counting, Over, Role, Route};
 use hashbrown::HashMap;
 use http1::RequestHead;
@@ -39,7 +40,7 @@ use crate::limits::{
     SWEEP_EVERY,
 };
 use crate::reading::Reading;
-use crate::routes::Routes;
+use crate::routes::{Chosen, Routes};
 use busiest::Busiest;
 use counts::Counts;
 use figures::Spread;
@@ -134,6 +135,15 @@ pub struct Who<'w> {
     pub reading: Reading<'w>,
     /// The routes of the configuration.
     pub routes: &'w Routes,
+    /// What conditions read, without the host and the path.
+    pub facts: Facts<'w>,
+}
+
+impl Who<'_> {
+    /// The route that the request takes.
+    fn chosen(&self) -> Option<Chosen> {
+        self.routes.find(self.reading, Some(&self.facts)).ok()
+    }
 }
 
 /// The states of all quotas of the process, so that a reload finds the existing ones.
@@ -144,7 +154,7 @@ impl Registry {
     /// The quotas of a configuration; `None` if it has none, so that a request pays one load.
     pub fn quotas(
         &self,
-        quotas: &[config::Quota],
+        (quotas, lists): (&[config::Quota], &Lists),
         routes: &Routes,
         hasher: &KeyHasher,
     ) -> Option<Arc<Quotas>> {
@@ -152,7 +162,7 @@ impl Registry {
             return None;
         }
         let all = quotas.iter().map(|config| Quota {
-            selects: selects(config),
+            selects: selects(config, lists),
             state: self.state(config),
             config: config.clone(),
         });
@@ -182,14 +192,15 @@ impl Registry {
 
 /// The routes of a quota are used as those of requests are, so that no spelling of a path leads
 /// around it.
-fn selects(config: &config::Quota) -> Option<Routes> {
-    let is_for_all = config.hosts.is_empty() && config.prefix == "/";
+fn selects(config: &config::Quota, lists: &Lists) -> Option<Routes> {
+    let is_for_all = config.hosts.is_empty() && config.prefix == "/" && config.when.is_none();
     let route = || Route {
         hosts: config.hosts.clone(),
         path: config::Path::Prefix(config.prefix.clone()),
+        when: config.when.clone(),
         ..Route::to("")
     };
-    (!is_for_all).then(|| Routes::new(&[route()], &[]))
+    (!is_for_all).then(|| Routes::with(&[route()], &[], (&[], lists.clone())))
 }
 
 fn scales(config: &config::Quota) -> [Option<Scale>; 2] {
@@ -272,7 +283,7 @@ impl Quotas {
     fn key(&self, quota: &Quota, who: &Who<'_>) -> Option<u64> {
         let config = &quota.config;
         let is_for = config.role.is_none_or(|role| role == who.role) && !quota.excepts(who.peer);
-        let is_for = is_for && quota.selects.as_ref().is_none_or(|it| it.reach(who.reading));
+        let is_for = is_for && quota.selects.as_ref().is_none_or(|it| it.reach(who.reading, || Some(who.facts)));
         if !is_for {
             return None;
         }
@@ -284,8 +295,8 @@ impl Quotas {
             By::Field(name) => who.head.fields.of_variable(name.as_bytes()).next().map(key),
             By::Route => {
                 let is_reverse = who.role == Role::Reverse;
-                let chosen = is_reverse.then(|| who.routes.find(who.reading).ok()).flatten();
-                self.routes.get(chosen?.at).copied()
+                let chosen = is_reverse.then(|| who.chosen()).flatten();
+                self.routes.get(chosen?.at?).copied()
             }
         }
     }
@@ -517,8 +528,7 @@ impl Quota {
             }
             By::Field(_) => format!("{key:016x}"),
             By::Route => {
-                let chosen = who.routes.find(who.reading).ok();
-                match chosen.and_then(|chosen| who.routes.get(chosen.at)) {
+                match who.chosen().and_then(|chosen| who.routes.get(chosen.at?)) {
                     Some(route) => name_of_route(&route.config),
                     None => String::new(),
                 }

@@ -1,0 +1,358 @@
+//! Rules: conditions on requests and responses, and what they do, as configured.
+
+use std::fmt;
+use std::str::FromStr;
+
+use conditions::{Checked, Lists, Reads, Scope};
+
+use super::captures::{Piece, check_location, check_text, pieces};
+use super::here::Here;
+use super::limits::{EXPECTS_MAX, RULES_MAX};
+use super::routes::FieldRule;
+use super::value::understood;
+use super::{Action, Config, Lifetime};
+
+/// A condition, as it is written. It was checked with the lists of its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct When(String);
+
+impl When {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<When, String> {
+        match text.trim() {
+            "" => Err("a condition is not empty: leave out `when`".to_owned()),
+            text => Ok(When(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+understood!(When);
+
+/// A condition, and what happens to the requests and responses for which it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name in explanations and in `[[expect]]`.
+    pub name: String,
+    /// When it applies. A condition that reads the response is asked when the response comes.
+    pub when: When,
+    /// Where it leads, if it leads anywhere.
+    pub action: Option<Action>,
+    /// The path that the upstream gets.
+    pub rewrite: Option<Rewrite>,
+    /// Changes to the fields sent to the upstream.
+    pub request: Vec<FieldRule>,
+    /// Changes to the fields of the response.
+    pub response: Vec<FieldRule>,
+    /// Whether the store may be used.
+    pub store: bool,
+    /// Whether responses may be coded.
+    pub compression: bool,
+    /// How long the response is fresh.
+    pub lifetime: Option<Lifetime>,
+}
+
+/// The path that the upstream gets in place of the requested one. The query stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rewrite {
+    /// Without this prefix, which ends at a slash.
+    Strip(String),
+    /// This path, which may repeat captures.
+    To(String),
+}
+
+/// A request, and what must become of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// The method and the URL: `GET https://www.example.org/a.css`.
+    pub request: String,
+    /// Fields: `Name: value`.
+    pub fields: Vec<String>,
+    /// The client's address.
+    pub from: Option<String>,
+    /// The response of the upstream: its status.
+    pub status: Option<u16>,
+    /// Its fields.
+    pub response: Vec<String>,
+    /// The names of the rules that apply, in order.
+    pub rules: Option<Vec<String>>,
+    /// The upstream that the request goes to.
+    pub upstream: Option<String>,
+    /// The location of the redirect that it gets.
+    pub redirect: Option<String>,
+    /// The status of the answer that it gets without an upstream, also of a refusal.
+    pub answer: Option<u16>,
+    /// Whether the store may answer it.
+    pub store: Option<bool>,
+}
+
+/// What differs between clients. Stored responses must not depend on these.
+const OF_ONE_CLIENT: [(Reads, &str); 7] = [
+    (Reads::CLIENT, "client"),
+    (Reads::USER, "user"),
+    (Reads::TLS, "tls"),
+    (Reads::FIELDS, "fields"),
+    (Reads::COOKIES, "cookies"),
+    (Reads::TIME, "the time"),
+    (Reads::RANDOM, "random"),
+];
+
+/// Values that a text may repeat which differ between clients.
+fn is_of_one_client(name: &str) -> bool {
+    matches!(name, "client" | "request_id") || name.starts_with("tls.") || name.starts_with("cookie.")
+}
+
+impl Rule {
+    /// Whether it is asked when the response comes.
+    pub fn is_of_response(reads: Reads) -> bool {
+        reads.contains(Reads::RESPONSE)
+    }
+
+    /// Checks it. `captures` are what its condition captures.
+    fn check(&self, checked: &Checked, groups: &[&str]) -> Result<(), (&'static str, String)> {
+        let captures = checked.captures();
+        let names: Vec<&str> = captures.iter().map(String::as_str).collect();
+        let (reads, is_late) = (checked.reads(), Rule::is_of_response(checked.reads()));
+        let early = [
+            ("upstream", matches!(self.action, Some(Action::Group(_)))),
+            ("redirect", matches!(self.action, Some(Action::Redirect { .. }))),
+            ("answer", matches!(self.action, Some(Action::Answer { .. }))),
+            ("rewrite", matches!(self.rewrite, Some(Rewrite::To(_)))),
+            ("strip_prefix", matches!(self.rewrite, Some(Rewrite::Strip(_)))),
+            ("request", !self.request.is_empty()),
+        ];
+        if let Some((key, _)) = early.into_iter().find(|(_, is_there)| *is_there && is_late) {
+            let text = "the condition reads the response, and the request was sent before it";
+            return Err((key, text.to_owned()));
+        }
+        let does = self.action.is_some()
+            || self.rewrite.is_some()
+            || !self.request.is_empty()
+            || !self.response.is_empty()
+            || !self.store
+            || !self.compression
+            || self.lifetime.is_some();
+        if !does {
+            let text = "this rule does nothing: write upstream, redirect, answer, store = false …";
+            return Err(("", text.to_owned()));
+        }
+        match &self.action {
+            Some(Action::Group(name)) if !groups.contains(&name.as_str()) => {
+                return Err(("upstream", format!("there is no group with the name {name}")));
+            }
+            Some(Action::Redirect { location, .. }) => {
+                check_location(location, &names, None).map_err(|wrong| ("redirect", wrong))?;
+            }
+            _ => {}
+        }
+        if let Some(action) = &self.action {
+            let key = if matches!(action, Action::Answer { .. }) { "answer" } else { "redirect" };
+            super::routes::check_action(action).map_err(|wrong| (key, wrong))?;
+        }
+        match &self.rewrite {
+            Some(Rewrite::To(path)) => {
+                if !path.starts_with('/') || path.contains(['?', '#', ' ']) {
+                    return Err(("rewrite", format!("{path:?} is not a path")));
+                }
+                check_text(path, &names).map_err(|wrong| ("rewrite", wrong))?;
+                let only = |piece| match piece {
+                    Piece::Capture(name) => names.contains(&name) || name == "path",
+                    Piece::Text(_) => true,
+                };
+                if !pieces(path).all(only) {
+                    let text = "a path may repeat captures of the condition and {path} only";
+                    return Err(("rewrite", text.to_owned()));
+                }
+            }
+            Some(Rewrite::Strip(prefix)) => {
+                if !prefix.starts_with('/') || prefix.ends_with('/') {
+                    let text = format!("{prefix:?} is not a prefix such as /api");
+                    return Err(("strip_prefix", text));
+                }
+            }
+            None => {}
+        }
+        let of_request = self.request.iter().map(|rule| ("request", rule));
+        for (key, rule) in of_request.chain(self.response.iter().map(|rule| ("response", rule))) {
+            rule.check().map_err(|wrong| (key, wrong))?;
+            let value = rule.value();
+            check_text(value, &names).map_err(|wrong| (key, wrong))?;
+            let of_client = pieces(value).find_map(|piece| match piece {
+                Piece::Capture(name) if is_of_one_client(name) => Some(name),
+                Piece::Capture(_) | Piece::Text(_) => None,
+            });
+            if let Some(name) = of_client.filter(|_| key == "response" && self.is_stored()) {
+                let text = format!(
+                    "a response is stored with its changed fields for all clients, and {{{name}}} \
+                     is of one client: write store = false too"
+                );
+                return Err(("response", text));
+            }
+        }
+        self.check_for_all(reads)
+    }
+
+    /// Whether the responses that it changes may be stored.
+    fn is_stored(&self) -> bool {
+        self.store && !matches!(self.action, Some(Action::Redirect { .. } | Action::Answer { .. }))
+    }
+
+    /// A response is changed once, when it comes, and stored for all clients.
+    fn check_for_all(&self, reads: Reads) -> Result<(), (&'static str, String)> {
+        let is_late = Rule::is_of_response(reads);
+        let changes = !self.response.is_empty() || self.lifetime.is_some();
+        if !(self.is_stored() && changes || is_late) {
+            return Ok(());
+        }
+        match OF_ONE_CLIENT.into_iter().find(|(of, _)| reads.contains(*of)) {
+            Some((_, name)) => Err((
+                "when",
+                format!(
+                    "a response is stored for all clients, and what the condition reads ({name}) \
+                     differs between requests for it{}",
+                    if is_late { "" } else { ": write store = false too" }
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The lists and maps of a file, for its conditions.
+fn lists(config: &Config, here: &mut Here<'_, '_>) -> Lists {
+    let mut lists = Lists::new();
+    for (at, (name, values)) in config.lists.iter().enumerate() {
+        if let Err(why) = lists.add_list(name, values.clone()) {
+            here.mistake_of(&format!("list[{at}].name"), why);
+        }
+    }
+    for (at, (name, pairs)) in config.maps.iter().enumerate() {
+        if let Err(why) = lists.add_map(name, pairs.clone()) {
+            here.mistake_of(&format!("map[{at}].name"), why);
+        }
+    }
+    lists
+}
+
+impl Config {
+    /// The lists and maps for its conditions.
+    pub fn condition_lists(&self) -> Lists {
+        let mut lists = Lists::new();
+        for (name, values) in &self.lists {
+            // They were checked when the file was read.
+            let _ = lists.add_list(name, values.clone());
+        }
+        for (name, pairs) in &self.maps {
+            let _ = lists.add_map(name, pairs.clone());
+        }
+        lists
+    }
+
+    /// Checks all conditions and rules.
+    pub(crate) fn check_conditions(&self, here: &mut Here<'_, '_>) {
+        let lists = lists(self, here);
+        let check = |key: &str, when: &When, scope, here: &mut Here<'_, '_>| {
+            conditions::check(when.as_str(), scope, &lists)
+                .map_err(|mistake| {
+                    let part = when.as_str().get(mistake.at.clone()).unwrap_or_default();
+                    let place = match part {
+                        "" => String::new(),
+                        part if part == when.as_str() => String::new(),
+                        part => format!(" (at `{part}`, column {})", mistake.at.start + 1),
+                    };
+                    here.mistake_of(key, format!("{}{place}", mistake.why));
+                })
+                .ok()
+        };
+        for (at, route) in self.routes.iter().enumerate() {
+            if let Some(when) = &route.when {
+                check(&format!("route[{at}].when"), when, Scope::Request, here);
+            }
+            for (nth, lifetime) in route.lifetimes.iter().enumerate() {
+                if let Some(when) = &lifetime.when {
+                    let key = format!("route[{at}].lifetime[{nth}].when");
+                    let checked = check(&key, when, Scope::Response, here);
+                    let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
+                    let of_client = OF_ONE_CLIENT.into_iter().find(|(of, _)| reads.contains(*of));
+                    if let Some((_, name)) = of_client {
+                        let text = format!(
+                            "a response is stored for all clients, and what the condition reads \
+                             ({name}) differs between requests for it"
+                        );
+                        here.mistake_of(&key, text);
+                    }
+                }
+            }
+        }
+        for (at, quota) in self.quotas.iter().enumerate() {
+            if let Some(when) = &quota.when {
+                check(&format!("quota[{at}].when"), when, Scope::Request, here);
+            }
+        }
+        if self.rules.len() > RULES_MAX {
+            here.mistake_of("rule", format!("there are at most {RULES_MAX} rules"));
+        }
+        if self.expects.len() > EXPECTS_MAX {
+            here.mistake_of("expect", format!("there are at most {EXPECTS_MAX} expectations"));
+        }
+        let groups: Vec<&str> = self.groups.iter().map(|group| group.name.as_str()).collect();
+        let mut before: Vec<(usize, Checked)> = Vec::new();
+        for (at, rule) in self.rules.iter().enumerate() {
+            if self.rules[..at].iter().any(|other| other.name == rule.name) {
+                let text = format!("there are two rules with the name `{}`", rule.name);
+                here.mistake_of(&format!("rule[{at}].name"), text);
+            }
+            let key = format!("rule[{at}].when");
+            let Some(checked) = check(&key, &rule.when, Scope::Response, here) else { continue };
+            if let Err((key, wrong)) = rule.check(&checked, &groups) {
+                here.mistake_of(&format!("rule[{at}].{key}"), wrong);
+            }
+            // A rule that does no more than lead somewhere is never reached behind one that leads
+            // elsewhere.
+            let leads = rule.action.is_some();
+            let hides = before.iter().find(|(_, one)| conditions::hidden_by(one, &checked));
+            if let Some((first, _)) = hides.filter(|_| leads) {
+                let text = format!(
+                    "this rule never decides: whenever it matches, rule `{}` before it does, too",
+                    self.rules[*first].name
+                );
+                here.mistake_of(&key, text);
+            }
+            if leads {
+                before.push((at, checked));
+            }
+        }
+        self.check_hidden_routes(here);
+    }
+
+    /// A route behind one without a condition, for the same hosts and path, is never taken.
+    fn check_hidden_routes(&self, here: &mut Here<'_, '_>) {
+        for (at, route) in self.routes.iter().enumerate().filter(|(_, one)| one.when.is_some()) {
+            let hides = self.routes[..at].iter().position(|other| {
+                let same = other.hosts == route.hosts && other.path == route.path;
+                same && (other.when.is_none() || other.when == route.when)
+            });
+            if let Some(first) = hides {
+                let text = format!(
+                    "this route is never taken: route {} has the same hosts and path and comes \
+                     before it; move the one with a condition up",
+                    first + 1
+                );
+                here.mistake_of(&format!("route[{at}].when"), text);
+            }
+        }
+    }
+}

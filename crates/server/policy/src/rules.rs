@@ -1,0 +1,250 @@
+//! The rules of a configuration: conditions on requests and responses, and what they do.
+//!
+//! The rules of a request are judged for each of its readings, as its route is
+//! ([`crate::routes`]). A rule whose condition reads the response is *late*: it is judged when the
+//! response comes, for the usual reading of the request.
+//!
+//! What never happens: a rule whose condition does not hold for a reading decides about that
+//! reading; a late rule changes the request.
+
+use conditions::{Builder, Conditions, Facts, Id, Judge, Reads, Scope};
+use config::limits::RULES_MAX;
+use config::{Action, FieldRule, Group, Piece, Rewrite, pieces};
+
+use crate::captures::Captured;
+
+/// The words of a [`RuleSet`].
+const WORDS: usize = RULES_MAX.div_ceil(64);
+
+/// Some of the rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleSet([u64; WORDS]);
+
+impl RuleSet {
+    /// Adds a rule.
+    fn insert(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn with(&self, other: &RuleSet) -> RuleSet {
+        RuleSet(std::array::from_fn(|at| self.0[at] | other.0[at]))
+    }
+
+    /// Their indices, in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let words = self.0.into_iter().enumerate();
+        words.flat_map(|(at, word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(at * 64 + bit)
+            })
+        })
+    }
+}
+
+/// All rules, in the order of the configuration.
+#[derive(Debug, Default)]
+pub struct Rules {
+    all: Box<[Rule]>,
+    /// The conditions of those that are judged by the request, with the indices of the rules.
+    early: Vec<Id>,
+    early_at: Vec<usize>,
+    /// The same of those that are judged by the response.
+    late: Vec<Id>,
+    late_at: Vec<usize>,
+}
+
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// As configured.
+    pub config: config::Rule,
+    /// The index of the group that it leads to.
+    pub group: Option<usize>,
+    /// Its condition.
+    pub id: Id,
+    /// The named groups of its condition.
+    captures: Box<[String]>,
+    /// Whether a text of it repeats a value or a capture.
+    expands: bool,
+    /// Whether the upstream gets something that it has captured.
+    pub(crate) sends_captures: bool,
+}
+
+impl Rules {
+    /// Those of a configuration, whose conditions are added to `conditions`.
+    pub(crate) fn new(
+        rules: &[config::Rule],
+        groups: &[Group],
+        conditions: &mut Builder,
+    ) -> Rules {
+        let mut made = Rules::default();
+        let mut all = Vec::with_capacity(rules.len());
+        for config in rules.iter().take(RULES_MAX) {
+            let text = config.when.as_str();
+            // The conditions of a file were checked when it was read.
+            let Ok(id) = conditions.add(text, Scope::Response) else {
+                debug_assert!(false, "{text} was not checked");
+                continue;
+            };
+            let checked = conditions.checked(id);
+            let is_late = config::Rule::is_of_response(checked.reads());
+            let (ids, places) = match is_late {
+                true => (&mut made.late, &mut made.late_at),
+                false => (&mut made.early, &mut made.early_at),
+            };
+            ids.push(id);
+            places.push(all.len());
+            all.push(Rule::new(config, groups, id, checked.captures()));
+        }
+        made.all = all.into();
+        made
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Rule] {
+        &self.all
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn are_none(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether some are judged by the response.
+    #[inline]
+    pub fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Those of the request that hold.
+    pub(crate) fn early(&self, judge: &mut Judge<'_, '_>) -> RuleSet {
+        let mut set = RuleSet::default();
+        judge.matching(&self.early, |nth| set.insert(self.early_at[nth]));
+        set
+    }
+
+    /// Those of the response that hold.
+    pub(crate) fn late(&self, judge: &mut Judge<'_, '_>) -> RuleSet {
+        let mut set = RuleSet::default();
+        judge.matching(&self.late, |nth| set.insert(self.late_at[nth]));
+        set
+    }
+
+    /// Those of a set.
+    pub fn of(&self, set: &RuleSet) -> impl Iterator<Item = &Rule> {
+        set.iter().map(|at| &self.all[at])
+    }
+
+    /// The first of a set that leads somewhere.
+    pub(crate) fn leading(&self, set: &RuleSet) -> Option<&Rule> {
+        self.of(set).find(|rule| rule.config.action.is_some())
+    }
+
+    /// What the conditions of a set have captured, in the order of the rules.
+    pub(crate) fn captured(
+        &self,
+        set: &RuleSet,
+        conditions: &Conditions,
+        facts: &Facts<'_>,
+        captured: &mut Captured,
+    ) {
+        for rule in self.of(set) {
+            for name in &rule.captures {
+                // A group that took no part has captured nothing.
+                captured.add(name, conditions.capture(rule.id, name, facts).unwrap_or_default());
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn new(config: &config::Rule, groups: &[Group], id: Id, captures: Vec<String>) -> Rule {
+        let group = match &config.action {
+            Some(Action::Group(name)) => groups.iter().position(|group| group.name == *name),
+            _ => None,
+        };
+        let repeats = |text: &str| pieces(text).any(|piece| matches!(piece, Piece::Capture(_)));
+        let of_action = match &config.action {
+            Some(Action::Redirect { location, .. }) => repeats(location),
+            Some(Action::Answer { body, .. }) => repeats(body),
+            Some(Action::Group(_)) | None => false,
+        };
+        let sends = config.request.iter().any(|rule| repeats(rule.value()));
+        let of_response = config.response.iter().any(|rule| repeats(rule.value()));
+        let expands = of_action || sends || of_response || config.rewrite.is_some();
+        let sends_captures = !captures.is_empty() && (sends || config.rewrite.is_some());
+        let (config, captures) = (config.clone(), captures.into());
+        Rule { config, group, id, captures, expands, sends_captures }
+    }
+
+    /// Whether a text of it repeats a value or a capture.
+    pub fn expands(&self) -> bool {
+        self.expands
+    }
+
+    /// Whether it changes what is sent to the upstream, or the response.
+    pub(crate) fn changes(&self) -> bool {
+        let Rule { config, .. } = self;
+        !config.request.is_empty() || !config.response.is_empty() || config.rewrite.is_some()
+    }
+
+    /// The path that it makes of a normalised path; `None`: the path has not its prefix.
+    pub(crate) fn rewritten(&self, requested: &[u8], captured: &Captured) -> Option<Vec<u8>> {
+        match self.config.rewrite.as_ref()? {
+            Rewrite::Strip(prefix) => {
+                let rest = requested.strip_prefix(prefix.as_bytes())?;
+                match rest {
+                    [] => Some(b"/".to_vec()),
+                    [b'/', ..] => Some(crate::captures::encoded(rest, true).into_bytes()),
+                    _ => None,
+                }
+            }
+            Rewrite::To(path) => {
+                let path = captured.expand_path(path, requested);
+                debug_assert!(path.starts_with('/'), "a rewritten path was checked");
+                Some(path.into_bytes())
+            }
+        }
+    }
+}
+
+/// What a condition of the request may read if a fresh hit is to be judged in its turn: the turn
+/// knows no TLS session, and one request draws one random number.
+pub(crate) fn needs_exchange(reads: Reads) -> bool {
+    reads.contains(Reads::TLS) || reads.contains(Reads::RANDOM)
+}
+
+/// The fields that rules change, after those of a route.
+pub(crate) fn changes<'r>(
+    route: &'r [FieldRule],
+    rules: impl Iterator<Item = &'r [FieldRule]>,
+) -> Vec<FieldRule> {
+    route.iter().chain(rules.flatten()).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_rules_keeps_their_order() {
+        let mut set = RuleSet::default();
+        assert!(set.is_empty());
+        for at in [RULES_MAX - 1, 64, 3, 63, 0] {
+            set.insert(at);
+        }
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 63, 64, RULES_MAX - 1]);
+    }
+}
