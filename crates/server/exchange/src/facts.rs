@@ -94,7 +94,7 @@ impl Request {
     pub(crate) fn judge_response(&self, head: &ResponseHead<'_>) {
         let routes = &self.snapshot.routes;
         if self.chosen.is_some() && routes.has_late() {
-            let response = response_facts(head.status, head.fields);
+            let response = ResponseFacts::of(head.status, head.fields);
             self.late.set(routes.late(self.to().reading(), &self.facts_of_response(), response));
         }
     }
@@ -129,7 +129,7 @@ impl Request {
     ) -> Option<caching::Configured> {
         let chosen = self.chosen?;
         let facts = (self.to().reading(), &self.facts_of_response());
-        let response = response_facts(status, fields);
+        let response = ResponseFacts::of(status, fields);
         self.snapshot.routes.lifetime(chosen.at, rules, facts, response)
     }
 
@@ -140,7 +140,7 @@ impl Request {
         if !routes.has_late() {
             return early;
         }
-        let response = response_facts(status, fields);
+        let response = ResponseFacts::of(status, fields);
         early.with(&routes.late(self.to().reading(), &self.facts_of_response(), response))
     }
 
@@ -185,14 +185,6 @@ impl Request {
             None => action.clone(),
         }
     }
-}
-
-/// A part and a 304 are judged as the whole response that they are of.
-fn response_facts(status: u16, fields: Fields<'_>) -> ResponseFacts<'_> {
-    let status = if matches!(status, 206 | 304) { 200 } else { status };
-    let length = fields.get(Name::ContentLength).filter(|_| status != 304);
-    let size = length.and_then(|length| std::str::from_utf8(length).ok()?.parse().ok());
-    ResponseFacts { status, fields, size }
 }
 
 /// A path and its query, without the question mark.

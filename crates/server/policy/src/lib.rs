@@ -25,6 +25,7 @@
 
 pub mod captures;
 pub mod client_hello;
+pub mod dry;
 pub mod fields;
 pub mod forward;
 pub mod lifetimes;

@@ -702,6 +702,11 @@ impl Routes {
 }
 
 impl Route {
+    /// Its condition, if it has one.
+    pub(crate) fn condition(&self) -> Option<Id> {
+        self.condition
+    }
+
     fn new(config: &config::Route, groups: &[Group], conditions: &mut Builder) -> Route {
         let group = match &config.action {
             Action::Group(name) => groups.iter().position(|group| group.name == *name),
