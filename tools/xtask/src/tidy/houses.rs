@@ -26,7 +26,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["readiness", "http1", "http2", "caching", "regress", "trial", "units", "peering", "packages"],
     &["runtime", "coding", "command", "http3", "dashboard", "groups", "drawing"],
     &["store", "dns", "transport", "logs"],
-    &["outcome"],
+    &["outcome", "conditions"],
     &["metrics", "access_log"],
     &["config"],
     &["core_io", "import"],

@@ -1,0 +1,368 @@
+//! All conditions of a configuration, compiled together.
+//!
+//! What: [`Builder`] collects conditions; [`Conditions`] has each different term once, as an
+//! [`Atom`], and each different value that has to be looked up once, as a slot.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Range;
+use std::sync::Arc;
+
+use http1::Name;
+
+use crate::facts::{Reads, Scope};
+use crate::limits::{CONDITIONS_MAX, SLOTS_MAX, TERMS_MAX};
+use crate::lists::{List, Lists, Map};
+use crate::mistake::Mistake;
+use crate::networks::Networks;
+use crate::pattern::Pattern;
+use crate::syntax::Order;
+use crate::tree::{Number, Table, Term, Test, Text, TextTest, Tree};
+
+/// The number of a condition in its [`Conditions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(u16);
+
+impl Id {
+    /// Conditions are numbered from 0, in the order in which they were added.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Collects the conditions of a configuration.
+#[derive(Debug, Default)]
+pub struct Builder {
+    lists: Lists,
+    conditions: Vec<Condition>,
+    atoms: Interned<Test>,
+    sources: Interned<Text>,
+}
+
+/// All conditions of one configuration, compiled together. Shared by cores; judging changes nothing.
+#[derive(Debug)]
+pub struct Conditions {
+    pub(crate) conditions: Box<[Condition]>,
+    pub(crate) atoms: Box<[Atom]>,
+    pub(crate) slots: Box<[Source]>,
+}
+
+/// One condition.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    pub(crate) text: Box<str>,
+    pub(crate) reads: Reads,
+    pub(crate) code: Code,
+    /// The terms in the order of the text.
+    pub(crate) terms: Box<[TermAt]>,
+}
+
+/// Where a term is in the text.
+#[derive(Debug)]
+pub(crate) struct TermAt {
+    pub(crate) at: Range<usize>,
+    pub(crate) atom: u16,
+    pub(crate) is_not: bool,
+}
+
+/// The tree of a condition, with terms by number.
+#[derive(Debug)]
+pub(crate) enum Code {
+    Atom { atom: u16, is_not: bool },
+    Not(Box<Code>),
+    All(Box<[Code]>),
+    Any(Box<[Code]>),
+    Same(Box<[Code; 2]>),
+    Choice(Box<[Code; 3]>),
+}
+
+/// A test, with its values by slot.
+#[derive(Debug)]
+pub(crate) enum Atom {
+    Is(Operand, Operand),
+    Starts(Operand, Operand),
+    Ends(Operand, Operand),
+    Contains(Operand, Operand),
+    Matches(Operand, Pattern),
+    Among(Operand, Box<[Box<[u8]>]>),
+    InList(Operand, Arc<List>),
+    InMap(Operand, Arc<Map>),
+    Numbers(Figure, Order, Figure),
+    NumberIn(Figure, Box<[Figure]>),
+    Within(Arc<Networks>),
+    HasField(Name, Box<[u8]>),
+    HasResponse(Name, Box<[u8]>),
+    HasCookie(Box<[u8]>),
+    HasArg(Box<[u8]>),
+}
+
+/// A string of an atom.
+#[derive(Debug)]
+pub(crate) enum Operand {
+    Host,
+    Path,
+    Query,
+    Method,
+    Scheme,
+    Listener,
+    User,
+    Sni,
+    ClientSubject,
+    Literal(Box<[u8]>),
+    Slot(u16),
+}
+
+/// Where the value of a slot comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Field(Name, Box<[u8]>),
+    Response(Name, Box<[u8]>),
+    Cookie(Box<[u8]>),
+    Arg(Box<[u8]>),
+    Lower(Operand),
+    Mapped(Arc<Map>, Operand),
+}
+
+/// A number of an atom.
+#[derive(Debug)]
+pub(crate) enum Figure {
+    Port,
+    Hour,
+    Minute,
+    Weekday,
+    Status,
+    Size,
+    Random,
+    Share(Operand),
+    Length(Operand),
+    Int(i64),
+    Double(f64),
+}
+
+impl Builder {
+    /// No conditions yet; conditions may use these lists.
+    pub fn new(lists: Lists) -> Builder {
+        Builder { lists, ..Builder::default() }
+    }
+
+    /// Adds a condition.
+    pub fn add(&mut self, text: &str, scope: Scope) -> Result<Id, Mistake> {
+        let whole = 0..text.len();
+        let checked = crate::check(text, scope, &self.lists)?;
+        let too_many = |what: &str, most: usize| {
+            Err(Mistake::new(&whole, format!("the configuration has more than {most} {what}")))
+        };
+        if self.conditions.len() == CONDITIONS_MAX {
+            return too_many("conditions", CONDITIONS_MAX);
+        }
+        let mut terms = Vec::new();
+        let code = self.code(&checked.tree, &mut terms);
+        if self.atoms.all.len() > TERMS_MAX {
+            return too_many("different terms", TERMS_MAX);
+        }
+        if self.sources.all.len() > SLOTS_MAX {
+            return too_many("different fields, cookies and arguments", SLOTS_MAX);
+        }
+        let id = Id(self.conditions.len() as u16);
+        let condition =
+            Condition { text: text.into(), reads: checked.reads(), code, terms: terms.into() };
+        self.conditions.push(condition);
+        Ok(id)
+    }
+
+    /// Compiles the conditions.
+    pub fn build(self) -> Conditions {
+        let Builder { conditions, atoms, mut sources, .. } = self;
+        let atoms: Vec<Atom> = atoms.all.iter().map(|test| atom(test, &mut sources)).collect();
+        // A source may read other sources, which come before it.
+        let mut slots = Vec::with_capacity(sources.all.len());
+        while slots.len() < sources.all.len() {
+            let text = sources.all[slots.len()].clone();
+            slots.push(source(&text, &mut sources));
+        }
+        Conditions { conditions: conditions.into(), atoms: atoms.into(), slots: slots.into() }
+    }
+
+    fn code(&mut self, tree: &Tree, terms: &mut Vec<TermAt>) -> Code {
+        let mut all = |trees: &[Tree]| -> Vec<Code> {
+            trees.iter().map(|tree| self.code(tree, terms)).collect()
+        };
+        match tree {
+            Tree::Constant(holds) => match holds {
+                true => Code::All(Box::new([])),
+                false => Code::Any(Box::new([])),
+            },
+            Tree::Term(Term { at, test, is_not }) => {
+                each_slot(test, &mut |text| {
+                    self.sources.number(text);
+                });
+                let (atom, is_not) = (self.atoms.number(test), *is_not);
+                terms.push(TermAt { at: at.clone(), atom, is_not });
+                Code::Atom { atom, is_not }
+            }
+            Tree::Not(inner) => Code::Not(Box::new(self.code(inner, terms))),
+            Tree::All(inner) => Code::All(all(inner).into()),
+            Tree::Any(inner) => Code::Any(all(inner).into()),
+            Tree::Same(inner) => {
+                Code::Same(Box::new([self.code(&inner[0], terms), self.code(&inner[1], terms)]))
+            }
+            Tree::Choice(inner) => {
+                let [condition, one, other] = &**inner;
+                let condition = self.code(condition, terms);
+                let one = self.code(one, terms);
+                Code::Choice(Box::new([condition, one, self.code(other, terms)]))
+            }
+        }
+    }
+}
+
+impl Conditions {
+    /// The facts that a condition reads.
+    pub fn reads(&self, id: Id) -> Reads {
+        self.conditions[id.index()].reads
+    }
+
+    /// The text of a condition.
+    pub fn text(&self, id: Id) -> &str {
+        &self.conditions[id.index()].text
+    }
+}
+
+/// Different values, each with a number.
+#[derive(Debug)]
+struct Interned<T> {
+    all: Vec<T>,
+    numbers: HashMap<T, u16>,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Interned<T> {
+        Interned { all: Vec::new(), numbers: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Interned<T> {
+    fn number(&mut self, value: &T) -> u16 {
+        if let Some(number) = self.numbers.get(value) {
+            return *number;
+        }
+        let number = self.all.len() as u16;
+        self.all.push(value.clone());
+        self.numbers.insert(value.clone(), number);
+        number
+    }
+}
+
+/// Calls `look` with each string of a test that has a slot, inner strings first.
+fn each_slot<'t>(test: &'t Test, look: &mut dyn FnMut(&'t Text)) {
+    let number = |number: &'t Number, look: &mut dyn FnMut(&'t Text)| {
+        if let Number::Share(text) | Number::Length(text) = number {
+            each_slot_of(text, look);
+        }
+    };
+    match test {
+        Test::Text(text, how) => {
+            each_slot_of(text, look);
+            if let TextTest::Is(with)
+            | TextTest::Starts(with)
+            | TextTest::Ends(with)
+            | TextTest::Contains(with) = how
+            {
+                each_slot_of(with, look);
+            }
+        }
+        Test::Numbers(one, _, other) => {
+            number(one, look);
+            number(other, look);
+        }
+        Test::NumberIn(of, _) => number(of, look),
+        Test::Within(_) | Test::Has(..) => {}
+    }
+}
+
+fn each_slot_of<'t>(text: &'t Text, look: &mut dyn FnMut(&'t Text)) {
+    match text {
+        Text::Lower(of) | Text::Mapped(_, of) => {
+            each_slot_of(of, look);
+            look(text);
+        }
+        Text::Of(..) => look(text),
+        _ => {}
+    }
+}
+
+fn atom(test: &Test, sources: &mut Interned<Text>) -> Atom {
+    match test {
+        Test::Text(text, how) => {
+            let of = operand(text, sources);
+            match how {
+                TextTest::Is(with) => Atom::Is(of, operand(with, sources)),
+                TextTest::Starts(with) => Atom::Starts(of, operand(with, sources)),
+                TextTest::Ends(with) => Atom::Ends(of, operand(with, sources)),
+                TextTest::Contains(with) => Atom::Contains(of, operand(with, sources)),
+                TextTest::Matches(pattern) => Atom::Matches(of, pattern.clone()),
+                TextTest::Among(values) => Atom::Among(of, values.clone()),
+                TextTest::InList(list) => Atom::InList(of, Arc::clone(list)),
+                TextTest::InMap(map) => Atom::InMap(of, Arc::clone(map)),
+            }
+        }
+        Test::Numbers(one, order, other) => {
+            Atom::Numbers(figure(one, sources), *order, figure(other, sources))
+        }
+        Test::NumberIn(of, values) => {
+            let values = values.iter().map(|value| figure(value, sources)).collect();
+            Atom::NumberIn(figure(of, sources), values)
+        }
+        Test::Within(networks) => Atom::Within(Arc::clone(networks)),
+        Test::Has(table, name) => match table {
+            Table::Fields => Atom::HasField(Name::from_bytes(name), name.clone()),
+            Table::Response => Atom::HasResponse(Name::from_bytes(name), name.clone()),
+            Table::Cookies => Atom::HasCookie(name.clone()),
+            Table::Args => Atom::HasArg(name.clone()),
+        },
+    }
+}
+
+fn operand(text: &Text, sources: &mut Interned<Text>) -> Operand {
+    match text {
+        Text::Host => Operand::Host,
+        Text::Path => Operand::Path,
+        Text::Query => Operand::Query,
+        Text::Method => Operand::Method,
+        Text::Scheme => Operand::Scheme,
+        Text::Listener => Operand::Listener,
+        Text::User => Operand::User,
+        Text::Sni => Operand::Sni,
+        Text::ClientSubject => Operand::ClientSubject,
+        Text::Literal(value) => Operand::Literal(value.clone()),
+        Text::Of(..) | Text::Lower(_) | Text::Mapped(..) => Operand::Slot(sources.number(text)),
+    }
+}
+
+fn source(text: &Text, sources: &mut Interned<Text>) -> Source {
+    match text {
+        Text::Of(Table::Fields, name) => Source::Field(Name::from_bytes(name), name.clone()),
+        Text::Of(Table::Response, name) => Source::Response(Name::from_bytes(name), name.clone()),
+        Text::Of(Table::Cookies, name) => Source::Cookie(name.clone()),
+        Text::Of(Table::Args, name) => Source::Arg(name.clone()),
+        Text::Lower(of) => Source::Lower(operand(of, sources)),
+        Text::Mapped(map, of) => Source::Mapped(Arc::clone(map), operand(of, sources)),
+        _ => unreachable!("variables and literals have no slot"),
+    }
+}
+
+fn figure(number: &Number, sources: &mut Interned<Text>) -> Figure {
+    match number {
+        Number::Port => Figure::Port,
+        Number::Hour => Figure::Hour,
+        Number::Minute => Figure::Minute,
+        Number::Weekday => Figure::Weekday,
+        Number::Status => Figure::Status,
+        Number::Size => Figure::Size,
+        Number::Random => Figure::Random,
+        Number::Share(text) => Figure::Share(operand(text, sources)),
+        Number::Length(text) => Figure::Length(operand(text, sources)),
+        Number::Int(value) => Figure::Int(*value),
+        Number::Double(bits) => Figure::Double(f64::from_bits(*bits)),
+    }
+}

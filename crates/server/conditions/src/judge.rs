@@ -1,0 +1,365 @@
+//! Judging: the value of a condition for the facts of one request.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use twox_hash::XxHash3_64;
+
+use crate::compile::{Atom, Code, Conditions, Figure, Id, Operand, Source};
+use crate::facts::Facts;
+use crate::networks::canonical;
+use crate::scratch::Scratch;
+use crate::syntax::Order;
+use crate::value::{self, Value};
+
+/// The judgement of one request. It remembers the values that it has looked up.
+#[derive(Debug)]
+pub struct Judge<'c, 'f> {
+    conditions: &'c Conditions,
+    facts: Facts<'f>,
+    scratch: Scratch,
+}
+
+/// A comparison with its value, for an explanation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// The comparison as it is written.
+    pub text: String,
+    /// The value that is compared. Strings are in quotes.
+    pub value: String,
+    /// Whether the comparison holds.
+    pub holds: bool,
+}
+
+impl Conditions {
+    /// Begins to judge a request.
+    pub fn judge<'c, 'f>(&'c self, facts: Facts<'f>) -> Judge<'c, 'f> {
+        Judge { conditions: self, facts, scratch: Scratch::take() }
+    }
+
+    /// What a named group of `path.matches` captured, if the condition holds and has such a group.
+    /// A group that took no part in the match captured the empty string.
+    pub fn capture<'f>(&self, id: Id, name: &str, facts: &Facts<'f>) -> Option<&'f [u8]> {
+        let mut judge = self.judge(*facts);
+        if !judge.holds(id) {
+            return None;
+        }
+        judge.captured(&self.conditions[id.index()].code, true, name)
+    }
+}
+
+impl Drop for Judge<'_, '_> {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.scratch).put();
+    }
+}
+
+enum Num {
+    Int(i64),
+    Double(f64),
+}
+
+impl<'c, 'f> Judge<'c, 'f> {
+    /// Whether a condition holds.
+    pub fn holds(&mut self, id: Id) -> bool {
+        let conditions = self.conditions;
+        self.code(&conditions.conditions[id.index()].code)
+    }
+
+    /// Calls `found` with the position of each condition that holds, in order.
+    pub fn matching(&mut self, ids: &[Id], mut found: impl FnMut(usize)) {
+        for (position, id) in ids.iter().enumerate() {
+            if self.holds(*id) {
+                found(position);
+            }
+        }
+    }
+
+    /// Each comparison of a condition with its value, in the order of the text.
+    pub fn terms(&mut self, id: Id) -> Vec<Term> {
+        let condition = &self.conditions.conditions[id.index()];
+        let terms = condition.terms.iter().map(|term| {
+            let atom = &self.conditions.atoms[usize::from(term.atom)];
+            Term {
+                text: condition.text[term.at.clone()].to_owned(),
+                value: self.shown(atom),
+                holds: self.test(atom) != term.is_not,
+            }
+        });
+        terms.collect()
+    }
+
+    fn code(&mut self, code: &'c Code) -> bool {
+        match code {
+            Code::Atom { atom, is_not } => self.atom(*atom) != *is_not,
+            Code::Not(inner) => !self.code(inner),
+            Code::All(inner) => inner.iter().all(|code| self.code(code)),
+            Code::Any(inner) => inner.iter().any(|code| self.code(code)),
+            Code::Same(inner) => self.code(&inner[0]) == self.code(&inner[1]),
+            Code::Choice(inner) => {
+                let chosen = if self.code(&inner[0]) { 1 } else { 2 };
+                self.code(&inner[chosen])
+            }
+        }
+    }
+
+    fn atom(&mut self, atom: u16) -> bool {
+        let conditions = self.conditions;
+        self.test(&conditions.atoms[usize::from(atom)])
+    }
+
+    fn test(&mut self, atom: &'c Atom) -> bool {
+        let facts = &self.facts;
+        match atom {
+            Atom::Is(one, other) => self.with(one, other, |one, other| one == other),
+            Atom::Starts(one, other) => self.with(one, other, <[u8]>::starts_with),
+            Atom::Ends(one, other) => self.with(one, other, <[u8]>::ends_with),
+            Atom::Contains(one, other) => {
+                self.with(one, other, |one, other| memchr::memmem::find(one, other).is_some())
+            }
+            Atom::Matches(of, pattern) => self.of(of, |value| pattern.regex.is_match(value)),
+            Atom::Among(of, values) => {
+                self.of(of, |value| values.binary_search_by(|other| (**other).cmp(value)).is_ok())
+            }
+            Atom::InList(of, list) => self.of(of, |value| list.set.contains(value)),
+            Atom::InMap(of, map) => self.of(of, |value| map.pairs.contains_key(value)),
+            Atom::Numbers(one, order, other) => {
+                let (one, other) = (self.number(one), self.number(other));
+                is_ordered(&one, *order, &other)
+            }
+            Atom::NumberIn(of, values) => {
+                let of = self.number(of);
+                values.iter().any(|value| is_ordered(&of, Order::Is, &self.number(value)))
+            }
+            Atom::Within(networks) => networks.has(self.client()),
+            Atom::HasField(name, spelling) => value::has_field(&facts.fields, *name, spelling),
+            Atom::HasResponse(name, spelling) => {
+                let response = facts.response.as_ref();
+                response.is_some_and(|response| value::has_field(&response.fields, *name, spelling))
+            }
+            Atom::HasCookie(name) => value::cookie(&facts.fields, name).is_some(),
+            Atom::HasArg(name) => value::has_arg(facts.query, name),
+        }
+    }
+
+    fn client(&self) -> IpAddr {
+        canonical(self.facts.client)
+    }
+
+    fn of<R>(&mut self, operand: &'c Operand, look: impl FnOnce(&[u8]) -> R) -> R {
+        let value = self.value(operand);
+        look(self.bytes(&value))
+    }
+
+    fn with<R>(
+        &mut self,
+        one: &'c Operand,
+        other: &'c Operand,
+        look: impl FnOnce(&[u8], &[u8]) -> R,
+    ) -> R {
+        let (one, other) = (self.value(one), self.value(other));
+        look(self.bytes(&one), self.bytes(&other))
+    }
+
+    fn bytes<'v>(&'v self, value: &Value<'v, 'v>) -> &'v [u8] {
+        match value {
+            Value::Given(bytes) | Value::Fixed(bytes) => bytes,
+            Value::Made(start, end) => &self.scratch.bytes[*start as usize..*end as usize],
+        }
+    }
+
+    fn value(&mut self, operand: &'c Operand) -> Value<'c, 'f> {
+        let facts = &self.facts;
+        let tls = |name: fn(&'f crate::TlsNames) -> &'f Option<String>| {
+            let name = facts.tls.and_then(|tls| name(tls).as_deref());
+            Value::Given(name.unwrap_or_default().as_bytes())
+        };
+        match operand {
+            Operand::Host => Value::Given(facts.host),
+            Operand::Path => Value::Given(facts.path),
+            Operand::Query => Value::Given(facts.query),
+            Operand::Method => Value::Given(facts.method),
+            Operand::Scheme => Value::Given(facts.scheme.as_bytes()),
+            Operand::Listener => Value::Given(facts.listener.as_bytes()),
+            Operand::User => Value::Given(facts.user.unwrap_or_default()),
+            Operand::Sni => tls(|tls| &tls.sni),
+            Operand::ClientSubject => tls(|tls| &tls.client_subject),
+            Operand::Literal(value) => Value::Fixed(value),
+            Operand::Slot(slot) => self.slot(*slot),
+        }
+    }
+
+    fn slot(&mut self, slot: u16) -> Value<'c, 'f> {
+        let conditions = self.conditions;
+        let facts = self.facts;
+        let bytes = &mut self.scratch.bytes;
+        match &conditions.slots[usize::from(slot)] {
+            Source::Field(name, spelling) => value::field(&facts.fields, (*name, spelling), bytes),
+            Source::Response(name, spelling) => match &facts.response {
+                Some(response) => value::field(&response.fields, (*name, spelling), bytes),
+                None => Value::Given(b""),
+            },
+            Source::Cookie(name) => {
+                Value::Given(value::cookie(&facts.fields, name).unwrap_or_default())
+            }
+            Source::Arg(name) => value::arg(facts.query, name, bytes),
+            Source::Lower(of) => {
+                let of = self.value(of);
+                let start = self.scratch.bytes.len();
+                match of {
+                    Value::Given(bytes) | Value::Fixed(bytes) => {
+                        self.scratch.bytes.extend_from_slice(bytes);
+                    }
+                    Value::Made(first, last) => {
+                        self.scratch.bytes.extend_from_within(first as usize..last as usize);
+                    }
+                }
+                self.scratch.bytes[start..].make_ascii_lowercase();
+                value::made(start, &self.scratch.bytes)
+            }
+            Source::Mapped(map, of) => {
+                let found = self.of(of, |value| map.pairs.get(value));
+                Value::Fixed(found.map_or(b"", |value| value))
+            }
+        }
+    }
+
+    fn number(&mut self, figure: &'c Figure) -> Num {
+        let facts = &self.facts;
+        let (day_s, hour_s) = (86_400, 3_600);
+        match figure {
+            Figure::Port => Num::Int(i64::from(facts.port)),
+            Figure::Hour => Num::Int((facts.now_s % day_s / hour_s) as i64),
+            Figure::Minute => Num::Int((facts.now_s % hour_s / 60) as i64),
+            // The first day of 1970 was a Thursday.
+            Figure::Weekday => Num::Int(((facts.now_s / day_s + 4) % 7) as i64),
+            Figure::Status => {
+                Num::Int(facts.response.map_or(0, |response| i64::from(response.status)))
+            }
+            Figure::Size => {
+                let size = facts.response.and_then(|response| response.size);
+                Num::Int(size.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX)))
+            }
+            Figure::Random => Num::Double(facts.random),
+            Figure::Share(of) => Num::Double(self.of(of, share)),
+            Figure::Length(of) => Num::Int(self.of(of, length)),
+            Figure::Int(value) => Num::Int(*value),
+            Figure::Double(value) => Num::Double(*value),
+        }
+    }
+
+    /// The values that an atom compares.
+    fn shown(&mut self, atom: &'c Atom) -> String {
+        let presence = |holds: bool| String::from(if holds { "present" } else { "absent" });
+        match atom {
+            Atom::Is(one, other)
+            | Atom::Starts(one, other)
+            | Atom::Ends(one, other)
+            | Atom::Contains(one, other) => {
+                let shown = self.shown_text(one);
+                match other {
+                    Operand::Literal(_) => shown,
+                    other => format!("{shown} and {}", self.shown_text(other)),
+                }
+            }
+            Atom::Matches(of, _)
+            | Atom::Among(of, _)
+            | Atom::InList(of, _)
+            | Atom::InMap(of, _) => self.shown_text(of),
+            Atom::Numbers(one, _, other) => {
+                let shown = self.shown_number(one);
+                match other {
+                    Figure::Int(_) | Figure::Double(_) => shown,
+                    other => format!("{shown} and {}", self.shown_number(other)),
+                }
+            }
+            Atom::NumberIn(of, _) => self.shown_number(of),
+            Atom::Within(_) => self.client().to_string(),
+            Atom::HasField(..) | Atom::HasResponse(..) | Atom::HasCookie(_) | Atom::HasArg(_) => {
+                presence(self.test(atom))
+            }
+        }
+    }
+
+    fn shown_text(&mut self, operand: &'c Operand) -> String {
+        self.of(operand, |value| {
+            let text = String::from_utf8_lossy(value);
+            let shown: String = text
+                .chars()
+                .map(|character| match character {
+                    '\'' | '\\' => format!("\\{character}"),
+                    other if other.is_control() => other.escape_default().to_string(),
+                    other => other.to_string(),
+                })
+                .collect();
+            format!("'{shown}'")
+        })
+    }
+
+    fn shown_number(&mut self, figure: &'c Figure) -> String {
+        match self.number(figure) {
+            Num::Int(value) => value.to_string(),
+            Num::Double(value) => format!("{value:.6}"),
+        }
+    }
+
+    /// What a group captured in code that holds, or that does not hold.
+    fn captured(&mut self, code: &'c Code, holds: bool, name: &str) -> Option<&'f [u8]> {
+        match code {
+            Code::Atom { atom, is_not } if holds != *is_not => {
+                match &self.conditions.atoms[usize::from(*atom)] {
+                    Atom::Matches(Operand::Path, pattern) => {
+                        pattern.captured(self.facts.path, name)
+                    }
+                    _ => None,
+                }
+            }
+            Code::Atom { .. } | Code::Same(_) => None,
+            Code::Not(inner) => self.captured(inner, !holds, name),
+            Code::All(inner) | Code::Any(inner) => {
+                let is_each = matches!(code, Code::All(_)) == holds;
+                inner.iter().find_map(|code| {
+                    let counts = is_each || self.code(code) == holds;
+                    if counts { self.captured(code, holds, name) } else { None }
+                })
+            }
+            Code::Choice(inner) => {
+                let [condition, one, other] = &**inner;
+                let is_first = self.code(condition);
+                let chosen = if is_first { one } else { other };
+                let of_condition = self.captured(condition, is_first, name);
+                of_condition.or_else(|| self.captured(chosen, holds, name))
+            }
+        }
+    }
+}
+
+/// The share of a value: its XXH3 hash as a double, at least 0 and less than 1. The hash has no seed,
+/// so a value has the same share in every process and every version.
+fn share(value: &[u8]) -> f64 {
+    // A double has 53 bits.
+    (XxHash3_64::oneshot(value) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// The number of characters: of bytes that do not continue a character of UTF-8.
+fn length(value: &[u8]) -> i64 {
+    value.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() as i64
+}
+
+fn is_ordered(one: &Num, order: Order, other: &Num) -> bool {
+    let ordering = match (one, other) {
+        (Num::Int(one), Num::Int(other)) => Some(one.cmp(other)),
+        (Num::Int(one), Num::Double(other)) => (*one as f64).partial_cmp(other),
+        (Num::Double(one), Num::Int(other)) => one.partial_cmp(&(*other as f64)),
+        (Num::Double(one), Num::Double(other)) => one.partial_cmp(other),
+    };
+    let Some(ordering) = ordering else { return order == Order::IsNot };
+    match order {
+        Order::Is => ordering == Ordering::Equal,
+        Order::IsNot => ordering != Ordering::Equal,
+        Order::Less => ordering == Ordering::Less,
+        Order::AtMost => ordering != Ordering::Greater,
+        Order::More => ordering == Ordering::Greater,
+        Order::AtLeast => ordering != Ordering::Less,
+    }
+}
