@@ -3,6 +3,7 @@
 use command::failure::{Failure, misuse};
 use command::output;
 use serde_json::json;
+use server::dry::{Expect, Outcome, Question, Routes, Verdict, unmet, verdict};
 use server::{Config, Role, Settings, Unusable};
 
 use crate::cli;
@@ -11,6 +12,10 @@ use crate::cli;
 pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
     match Settings::read(&flags.file) {
         Ok(mut settings) => {
+            if flags.request.is_some() {
+                return ask(flags, &settings.config);
+            }
+            met(&settings.config)?;
             let user = identity(&settings)?;
             let without_address = server::look_up_names(&mut settings.config);
             let warnings: Vec<String> =
@@ -54,6 +59,89 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
         }
         Err(unusable) => Err(misuse(unusable)),
     }
+}
+
+/// Fails if the configuration does not meet an expectation of its own.
+fn met(config: &Config) -> Result<(), Failure> {
+    match unmet(config) {
+        unmet if unmet.is_empty() => Ok(()),
+        unmet => Err(regression(unmet.join("\n"))),
+    }
+}
+
+/// Prints what rules and routes say about a request.
+fn ask(flags: &cli::Check, config: &Config) -> Result<(), Failure> {
+    let asked = Expect {
+        request: flags.request.clone().unwrap_or_default(),
+        fields: flags.fields.clone(),
+        from: flags.from.clone(),
+        status: flags.status,
+        response: flags.response.clone(),
+        ..Expect::default()
+    };
+    let question = Question::of(&asked).map_err(misuse)?;
+    let verdict = verdict(&Routes::of(config), config, &question);
+    if flags.json {
+        return output::print_json(&verdict_as_json(&asked, &verdict));
+    }
+    let mut text = format!("{}\n", asked.request);
+    for one in &verdict.judged {
+        let holds = if one.holds { "holds" } else { "does not hold" };
+        text.push_str(&format!("{} {holds}: {}\n", one.name, one.when));
+        for term in &one.terms {
+            let holds = if term.holds { "yes" } else { "no " };
+            text.push_str(&format!("    {holds}  {}   (the value is {:?})\n", term.text, term.value));
+        }
+    }
+    let rules = match verdict.rules.is_empty() {
+        true => "no rule applies".to_owned(),
+        false => format!("these rules apply: {}", verdict.rules.join(", ")),
+    };
+    let route = match verdict.route {
+        Some(at) => format!("it takes route {}", at + 1),
+        None => "it takes no route".to_owned(),
+    };
+    let store = if verdict.stores { "may" } else { "may not" };
+    text.push_str(&format!("{rules}\n{route}\n{}\n", said(&verdict.outcome)));
+    text.push_str(&format!("the store {store} answer it\n"));
+    output::print(text)
+}
+
+fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Upstream(name) => format!("it goes to the upstream {name}"),
+        Outcome::Redirect(status, to) => format!("it gets {status}, a redirect to {to}"),
+        Outcome::Answer(status) => format!("it is answered with {status}"),
+        Outcome::Refused(refusal) => {
+            format!("it is refused with {} ({})", refusal.status(), refusal.name())
+        }
+    }
+}
+
+fn verdict_as_json(asked: &Expect, verdict: &Verdict) -> serde_json::Value {
+    let judged = verdict.judged.iter().map(|one| {
+        let terms = one.terms.iter().map(|term| {
+            json!({ "text": term.text, "value": term.value, "holds": term.holds })
+        });
+        let terms: Vec<_> = terms.collect();
+        json!({ "of": one.name, "when": one.when, "holds": one.holds, "terms": terms })
+    });
+    let (upstream, redirect, status) = match &verdict.outcome {
+        Outcome::Upstream(name) => (Some(name), None, None),
+        Outcome::Redirect(status, to) => (None, Some(to), Some(*status)),
+        Outcome::Answer(status) => (None, None, Some(*status)),
+        Outcome::Refused(refusal) => (None, None, Some(refusal.status())),
+    };
+    json!({
+        "request": asked.request,
+        "conditions": judged.collect::<Vec<_>>(),
+        "rules": verdict.rules,
+        "route": verdict.route.map(|at| at + 1),
+        "upstream": upstream,
+        "redirect": redirect,
+        "status": status,
+        "store": verdict.stores,
+    })
 }
 
 /// The user that the server would run as.

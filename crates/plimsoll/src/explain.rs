@@ -98,6 +98,14 @@ fn summary(out: &mut String, explained: &Explained) {
     if let Some(key) = &explained.key {
         row(out, "key", key);
     }
+    for condition in &explained.conditions {
+        let holds = if condition.holds { "holds" } else { "does not hold" };
+        prose(out, &condition.of, &format!("{holds}: {}", condition.when));
+        for term in &condition.terms {
+            let is = if term.holds { "yes" } else { "no" };
+            prose(out, "", &format!("  {}: {is}, the value is {:?}", term.text, term.value));
+        }
+    }
     for setting in &explained.settings {
         row(out, "setting", &format!("{}: {}", setting.key, setting.effect));
     }

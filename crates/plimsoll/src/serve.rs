@@ -115,6 +115,10 @@ impl Plan {
         };
         let path = std::path::absolute(path).map_err(misuse)?;
         let mut settings = Settings::read(&path).map_err(misuse)?;
+        let unmet = server::dry::unmet(&settings.config);
+        if !unmet.is_empty() {
+            return Err(misuse(format!("{}: {}", path.display(), unmet.join("\n"))));
+        }
         let without_address = server::look_up_names(&mut settings.config);
         for warning in settings.config.warnings().into_iter().chain(without_address) {
             eprintln!("plimsoll: {warning}");
@@ -156,6 +160,10 @@ fn read_again(file: Option<&(PathBuf, Settings)>) -> Result<(Config, Vec<String>
         return Err("this server was started from flags, so there is no file to reload".to_owned());
     };
     let mut then = Settings::read(path).map_err(|unusable| unusable.in_one_line())?;
+    let unmet = server::dry::unmet(&then.config);
+    if !unmet.is_empty() {
+        return Err(unmet.join("; "));
+    }
     let without_address = server::look_up_names(&mut then.config);
     let waiting = now.only_at_restart(&then).into_iter();
     let notes = waiting.map(|key| format!("{key} keeps its value until a restart"));

@@ -52,7 +52,7 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use caching::SetCookie;
-pub use captures::{PathPattern, Piece, Segment, pieces};
+pub use captures::{PathPattern, Piece, Segment, is_value, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
 pub use http1::FieldNames;

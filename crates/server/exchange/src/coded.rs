@@ -25,7 +25,6 @@ use coding::rules::{Source, Target};
 use coding::{Accept, Coding, Rules};
 use config::Role;
 use http1::{Fields, Name};
-use policy::reading::Reading;
 use store::Key;
 
 use crate::request::hints;

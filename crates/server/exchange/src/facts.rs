@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
-use conditions::{Facts, Reads, ResponseFacts, TlsNames};
+use conditions::{Facts, Reads, TlsNames};
 use config::{Action, FieldRule};
-use http1::{Fields, Name, RequestHead, ResponseHead};
+use http1::{Fields, RequestHead, ResponseHead};
 use policy::captures::Captured;
 use policy::reading::Reading;
-use policy::rules::RuleSet;
+use policy::rules::{RuleSet, response_facts};
 use policy::values::Values;
 use runtime::time;
 use transport::tls::name_text;
@@ -94,7 +94,7 @@ impl Request {
     pub(crate) fn judge_response(&self, head: &ResponseHead<'_>) {
         let routes = &self.snapshot.routes;
         if self.chosen.is_some() && routes.has_late() {
-            let response = ResponseFacts::of(head.status, head.fields);
+            let response = response_facts(head.status, head.fields);
             self.late.set(routes.late(self.to().reading(), &self.facts_of_response(), response));
         }
     }
@@ -129,7 +129,7 @@ impl Request {
     ) -> Option<caching::Configured> {
         let chosen = self.chosen?;
         let facts = (self.to().reading(), &self.facts_of_response());
-        let response = ResponseFacts::of(status, fields);
+        let response = response_facts(status, fields);
         self.snapshot.routes.lifetime(chosen.at, rules, facts, response)
     }
 
@@ -140,7 +140,7 @@ impl Request {
         if !routes.has_late() {
             return early;
         }
-        let response = ResponseFacts::of(status, fields);
+        let response = response_facts(status, fields);
         early.with(&routes.late(self.to().reading(), &self.facts_of_response(), response))
     }
 

@@ -18,6 +18,7 @@ use store::Key;
 use crate::cluster::is_of_member;
 pub use crate::coded::Hit;
 use crate::coded::{Chosen, Wish};
+use crate::facts::facts_of_hit;
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, hints, requested_uri};
 use crate::snapshot::Snapshot;

@@ -17,6 +17,8 @@
 //! What never happens: a call from a member makes this member call another member; the kept part of
 //! a body exceeds its limit.
 
+use std::borrow::Cow;
+
 use cache::Cache;
 use cache::key::StoredUri;
 use cache::paths::Paths;

@@ -496,7 +496,7 @@ impl<C: Client> Exchange<'_, C> {
     fn wish(&self) -> Wish<'_> {
         let Request { snapshot, .. } = &self.request;
         let (to, asked) = (self.request.to(), (self.request.method_bytes(), self.request.fields()));
-        Wish::of(snapshot, to.realm.role, || request.codes(), asked)
+        Wish::of(snapshot, to.realm.role, || self.request.codes(), asked)
     }
 
     /// Sends another form of a response of which there may be several; `None`: it is sent as it is.

@@ -7,8 +7,6 @@
 //! the request ([`crate::values`]) is written into a field as it is, and into a location encoded, unless
 //! it is a part of the requested URL.
 
-use std::borrow::Cow;
-
 use config::{Action, FieldRule, PathPattern, Piece, Segment, is_value, pieces};
 
 use crate::reading::path::{LEFT_ENCODED, decoded};

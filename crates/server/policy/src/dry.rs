@@ -6,14 +6,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use conditions::{Facts, ResponseFacts, Term};
+use conditions::{Facts, Term};
 use config::{Action, Config, Expect, Listener, Role};
 use http1::{Limits, OwnedRequest, OwnedResponse, Scheme, Scratch, accept_response, parse_request};
 use outcome::Refusal;
 
 use crate::reading::Reading;
 use crate::routes::{Chosen, Routes};
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, response_facts};
 use crate::values::Values;
 
 /// A request, and the response that the upstream would give.
@@ -143,6 +143,8 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
     let query = question.path.split_once('?').map_or("", |(_, query)| query);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let facts = Facts {
+        host: b"",
+        path: b"",
         query: query.as_bytes(),
         method: question.head.method_bytes(),
         scheme: question.scheme.name(),
@@ -151,11 +153,13 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
         client: question.from.to_canonical(),
         fields: question.head.fields(),
         now_s: now.map_or(0, |now| now.as_secs()),
+        user: None,
+        tls: None,
         random: 0.5,
-        ..Facts::none()
+        response: None,
     };
     let response = question.response.head();
-    let response = ResponseFacts::of(response.status, response.fields);
+    let response = response_facts(response.status, response.fields);
     let found = routes.find(reading, Some(&facts));
     let late = routes.late(reading, &facts, response);
     let judged = judged(routes, reading, &Facts { response: Some(response), ..facts });
@@ -170,7 +174,9 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
     // No response comes to a request that is answered here.
     let is_sent = matches!(outcome, Outcome::Upstream(_));
     let late = if is_sent { late } else { RuleSet::default() };
-    let rules = routes.rules().of(&chosen.rules.with(&late)).map(|rule| rule.config.name.clone());
+    let applied = chosen.rules.with(&late);
+    let rules = routes.rules().of(&applied).map(|rule| rule.config.name.clone());
+    let rules: Vec<String> = rules.collect();
     let route = chosen.at.and_then(|at| routes.get(at));
     let key = route.and_then(|route| route.key.as_ref());
     let bypassed = key.is_some_and(|key| key.bypassed(facts.fields).is_some());
@@ -178,7 +184,7 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
         && routes.stores(&chosen)
         && !bypassed
         && routes.rules().of(&late).all(|rule| rule.config.store);
-    Verdict { judged, rules: rules.collect(), route: chosen.at, outcome, stores }
+    Verdict { judged, rules, route: chosen.at, outcome, stores }
 }
 
 fn outcome(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use caching::Configured;
 use conditions::{Builder, Id, ResponseFacts, Scope};
 use config::{Lifetime, NEGATIVE, StatusPattern};
+use http1::Name;
 
 /// The lifetimes of a route. The first that matches applies.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use cache::key::KeySettings;
 use caching::Configured;
 use conditions::{Builder, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope};
 use config::{Action, Config, FieldRule, Group, Host, Path, Piece, pieces};
-use http1::{Fields, is_one_variable};
+use http1::is_one_variable;
 use outcome::Refusal;
 
 use crate::captures::{Captured, Matcher};
@@ -164,28 +164,31 @@ impl Routes {
         let simple = || groups.first().map(|group| config::Route::to(&group.name));
         let simple: Vec<_> =
             if routes.is_empty() { simple().into_iter().collect() } else { vec![] };
-        let mut builder = Builder::new(lists);
+        let mut builder = Builder::new(lists.clone());
         let all: Box<[Route]> = routes
             .iter()
             .chain(&simple)
             .map(|route| Route::new(route, groups, &mut builder))
             .collect();
-        let rules = Rules::new(rules, groups, &mut builder);
-        let of_requests = builder.reads();
+        let rules = Rules::new(rules, groups, (&mut builder, &lists));
+        let conditions = builder.build();
+        let of_routes = all.iter().filter_map(|route| route.condition.as_ref());
+        let of_requests = of_routes.chain(rules.early_ids());
+        let reads = of_requests.fold(Reads::NONE, |all, id| all | conditions.reads(*id));
         let has_lifetimes = |route: &Route| route.lifetimes.has_conditions();
         let mut made = Routes {
             concern_hits: !routes.is_empty(),
             uncoded_any: routes.iter().any(|route| !route.compression)
                 || rules.all().iter().any(|rule| !rule.config.compression),
             is_conditional: !rules.are_none() || all.iter().any(|one| one.condition.is_some()),
-            needs_exchange: needs_exchange(of_requests),
+            needs_exchange: needs_exchange(reads),
             has_values: all.iter().any(|route| route.expands),
             has_lifetimes: all.iter().any(|route| !route.lifetimes.are_none())
                 || rules.all().iter().any(|rule| rule.config.lifetime.is_some()),
-            reads: of_requests,
+            reads,
             has_late: rules.has_late() || all.iter().any(has_lifetimes),
             rules,
-            conditions: builder.build(),
+            conditions,
             all: Box::new([]),
             exact: HashMap::new(),
             labels: HashMap::new(),

@@ -7,7 +7,8 @@
 //! What never happens: a rule whose condition does not hold for a reading decides about that
 //! reading; a late rule changes the request.
 
-use conditions::{Builder, Conditions, Facts, Id, Judge, Reads, Scope};
+use conditions::{Builder, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope};
+use http1::{Fields, Name};
 use config::limits::RULES_MAX;
 use config::{Action, FieldRule, Group, Piece, Rewrite, pieces};
 
@@ -86,18 +87,18 @@ impl Rules {
     pub(crate) fn new(
         rules: &[config::Rule],
         groups: &[Group],
-        conditions: &mut Builder,
+        (conditions, lists): (&mut Builder, &Lists),
     ) -> Rules {
         let mut made = Rules::default();
         let mut all = Vec::with_capacity(rules.len());
         for config in rules.iter().take(RULES_MAX) {
             let text = config.when.as_str();
             // The conditions of a file were checked when it was read.
-            let Ok(id) = conditions.add(text, Scope::Response) else {
+            let checked = conditions::check(text, Scope::Response, lists);
+            let (Ok(checked), Ok(id)) = (checked, conditions.add(text, Scope::Response)) else {
                 debug_assert!(false, "{text} was not checked");
                 continue;
             };
-            let checked = conditions.checked(id);
             let is_late = config::Rule::is_of_response(checked.reads());
             let (ids, places) = match is_late {
                 true => (&mut made.late, &mut made.late_at),
@@ -140,6 +141,11 @@ impl Rules {
         let mut set = RuleSet::default();
         judge.matching(&self.late, |nth| set.insert(self.late_at[nth]));
         set
+    }
+
+    /// The conditions of those of the request.
+    pub(crate) fn early_ids(&self) -> &[Id] {
+        &self.early
     }
 
     /// Those of a set.
@@ -218,6 +224,15 @@ impl Rule {
             }
         }
     }
+}
+
+/// What conditions read of a response. A part and a 304 are judged as the whole response that they
+/// are of.
+pub fn response_facts(status: u16, fields: Fields<'_>) -> ResponseFacts<'_> {
+    let is_partial = matches!(status, 206 | 304);
+    let length = fields.get(Name::ContentLength).filter(|_| !is_partial);
+    let size = length.and_then(|length| std::str::from_utf8(length).ok()?.parse().ok());
+    ResponseFacts { status: if is_partial { 200 } else { status }, fields, size }
 }
 
 /// What a condition of the request may read if a fresh hit is to be judged in its turn: the turn

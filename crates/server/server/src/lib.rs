@@ -55,6 +55,13 @@ pub use start_error::StartError;
 pub use store::disk::Verify;
 pub use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
+/// What a configuration says about a request that nobody has sent.
+pub mod dry {
+    pub use config::Expect;
+    pub use policy::dry::{Judged, Outcome, Question, Verdict, unmet, verdict};
+    pub use policy::routes::Routes;
+}
+
 /// The reference of the configuration file, and an example of one, made from its list of keys.
 pub mod config_documents {
     pub use config::{example, markdown};

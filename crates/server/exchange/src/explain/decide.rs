@@ -13,6 +13,7 @@ use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
 use http1::OwnedRequest;
 use outcome::{Outcome, Refusal};
+use policy::dry::{self, Judged as Judgement};
 use policy::peers::Allowed;
 use policy::quota::Stage;
 use policy::quota::figures::Judged;
@@ -25,7 +26,9 @@ use crate::cache_status::{CacheStatus, proxy_status};
 use crate::cluster::Share;
 use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
-use crate::explain::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
+use crate::explain::model::{
+    Answer, Condition, Decision, Explained, Quota, Range, Request, Response, Term,
+};
 use crate::explain::stored::{self, Keyed};
 use crate::explain::{Question, text};
 use crate::fetch::{Purpose, hierarchy};
@@ -107,6 +110,25 @@ fn is_refused_at(stage: Stage, asked: &Asked) -> bool {
     judged(asked, stage).iter().any(|quota| quota.refused)
 }
 
+/// The conditions of rules and routes, and what they say of the request.
+fn conditions(asked: &Asked) -> Vec<Condition> {
+    let routes = &asked.snapshot.routes;
+    let Some(uri) = asked.requested_uri() else { return Vec::new() };
+    if !routes.is_conditional() || asked.role() == Role::Forward {
+        return Vec::new();
+    }
+    let term = |term: conditions::Term| {
+        let conditions::Term { text, value, holds } = term;
+        Term { text, value, holds }
+    };
+    let one = |judged: Judgement| {
+        let Judgement { name, when, holds, terms } = judged;
+        let terms = terms.into_iter().map(term).collect();
+        Condition { of: name, when, holds, terms }
+    };
+    dry::judged(routes, uri.reading(), &asked.facts()).into_iter().map(one).collect()
+}
+
 /// An explanation in the making.
 struct Explanator<'t> {
     asked: &'t Asked,
@@ -139,6 +161,7 @@ fn begun(asked: &Asked, question: &Question, keyed: &Keyed, now_ms: u64) -> Expl
         decision: Decision::of("fetch", rules::URI_MISS),
         answer: Answer::default(),
         settings: keyed.settings(asked),
+        conditions: conditions(asked),
         selected: uri.and_then(|uri| selected(asked, uri, keyed, now_ms)),
         varies_by,
         variants: variants.collect(),

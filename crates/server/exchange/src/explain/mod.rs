@@ -26,7 +26,9 @@ mod decide;
 pub(crate) mod model;
 mod stored;
 
-pub use model::{Answer, Decision, Explained, Freshness, Purge, Range, Request, Response, Setting};
+pub use model::{
+    Answer, Condition, Decision, Explained, Freshness, Purge, Range, Request, Response, Setting, Term,
+};
 
 /// What would become of the request that these names and values describe;
 /// [`Question::of`] lists the names.

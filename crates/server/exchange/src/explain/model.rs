@@ -24,6 +24,10 @@ pub struct Explained {
     /// The settings of its route that concern it.
     #[serde(default)]
     pub settings: Vec<Setting>,
+    /// The conditions of rules and routes, and what they say of it. Without a stored response, those
+    /// that read the response are judged as if there were none.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
     /// The response that it selects, if one is stored.
     pub selected: Option<Response>,
     /// The fields by which the responses of this URL vary.
@@ -52,6 +56,30 @@ pub struct Quota {
     pub wait_ms: u64,
     /// The request would be refused.
     pub refused: bool,
+}
+
+/// A condition, and what it says of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// The rule or the route that has it: `rule assets`, `route 2`. Routes are counted from 1.
+    pub of: String,
+    /// The condition, as configured.
+    pub when: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Its comparisons.
+    pub terms: Vec<Term>,
+}
+
+/// A comparison in a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Term {
+    /// The comparison, as configured.
+    pub text: String,
+    /// The value that is compared.
+    pub value: String,
+    /// Whether it holds.
+    pub holds: bool,
 }
 
 /// A setting of a route, and what it does to the request.

@@ -18,7 +18,7 @@ use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
-use policy::reading::Reading;
+use policy::reading;
 use runtime::time;
 use store::Generation;
 use upstream::{
@@ -246,7 +246,7 @@ async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) 
         stored.dedup();
         let mut changes = change(to.path(), &stored, own, peers_know);
         for path in &locations {
-            let stored = request.stored_paths(Reading::of(to.authority(), path));
+            let stored = request.stored_paths(reading::Reading::of(to.authority(), path));
             changes.append(change(path, &stored, None, false));
         }
         changes

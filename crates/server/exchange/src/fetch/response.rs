@@ -12,10 +12,10 @@ use cache::variants::Place;
 use caching::range::ByteRange;
 use caching::{
     ContentRange, Edition, Exchange as Instants, Explain, Failure, Fetches, FieldSource,
-    Kept as Newer, NotStored, Response, Storable, Validators, may_replace,
+    Kept as Newer, NotStored, Policy, Response, Storable, Validators, may_replace,
 };
 use config::Role;
-use http1::{Name, ResponseHead};
+use http1::{Name, ResponseHead, Scratch};
 use outcome::{Fault, Hierarchy, Outcome, Refusal};
 use runtime::time;
 use store::{Generation, Key};
