@@ -65,7 +65,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
 fn met(config: &Config) -> Result<(), Failure> {
     match unmet(config) {
         unmet if unmet.is_empty() => Ok(()),
-        unmet => Err(regression(unmet.join("\n"))),
+        unmet => Err(Failure::CheckFailed(unmet.join("\n"))),
     }
 }
 

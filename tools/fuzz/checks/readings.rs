@@ -25,7 +25,7 @@ pub(crate) fn routes(data: &[u8]) {
     let (routes, rules) = (table(), rules());
     let states = closure(&path);
     let reading = Reading::of(authority.as_bytes(), &path);
-    let found = routes.find(reading);
+    let found = routes.find(reading, None);
     let (expected, reaches) = expected(hosts, &path, &states, &rules);
     let shown = path.escape_ascii();
     if found == Err(Refusal::Ambiguous) && states.len() > MANY {
@@ -34,7 +34,7 @@ pub(crate) fn routes(data: &[u8]) {
     let got = match found {
         Err(Refusal::Ambiguous) => Judged::Ambiguous,
         Err(_) => Judged::Denied,
-        Ok(chosen) => match rules[chosen.at].what {
+        Ok(chosen) => match rules[chosen.at.expect("no rule answers")].what {
             What::Denies => Judged::Denied,
             What::Answers => Judged::Answered,
             What::Passes { to, signs, .. } => Judged::Passed { to, signs, is_sole: chosen.is_sole },
@@ -42,11 +42,11 @@ pub(crate) fn routes(data: &[u8]) {
     };
     assert_eq!(got, expected, "{authority} {shown}");
     let may_store = matches!(expected, Judged::Passed { is_sole: true, .. });
-    let is_looked_up = !matches!(routes.choose(reading), Choice::Barred);
+    let is_looked_up = !matches!(routes.choose(reading, || None), Choice::Barred);
     assert!(may_store || !is_looked_up, "{authority} {shown} is looked up in the store");
     let limit = Route { path: Path::Prefix("/admin".into()), ..Route::to("") };
     let limit = Routes::new(&[limit], &[]);
-    assert_eq!(limit.reach(reading), reaches, "{authority} {shown} is limited");
+    assert_eq!(limit.reach(reading, || None), reaches, "{authority} {shown} is limited");
 }
 
 /// What a rule does.

@@ -122,7 +122,7 @@ impl Request {
         let (routes, reading) = (&snapshot.routes, uri.reading());
         let facts = routes.is_conditional().then(|| self.facts());
         let choice = routes.find(reading, facts.as_ref())?;
-        if !choice.is_sole && routes.evades(reading, &choice, &self.facts()) {
+        if !choice.is_sole && routes.evades(reading, &choice, facts.as_ref(), &fields) {
             return Err(Refusal::Ambiguous);
         }
         let route = choice.at.and_then(|at| routes.get(at));

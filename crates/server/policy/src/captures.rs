@@ -259,11 +259,44 @@ mod tests {
     use conditions::Facts;
     use config::{Host, Path, Route};
 
-    /// Of a request without fields.
-    fn values() -> Values<'static> {
-        let reading = Reading::of(b"h:81", b"/p?q");
-        let facts = Facts { scheme: "https", query: b"q", ..Facts::none() };
-        Values { facts, reading, upstream: Some("u"), id: None }
+    /// Calls `look` with the values of a request.
+    fn with_values<T>(look: impl FnOnce(&Values<'_>) -> T) -> T {
+        let bytes = b"GET /p?q HTTP/1.1\r\nHost: h:81\r\nCookie: a=1; b=x y\"\r\n\r\n";
+        let mut scratch = http1::Scratch::new();
+        let head = http1::parse_request(bytes, &mut scratch, &http1::Limits::DEFAULT);
+        let head = head.unwrap().unwrap();
+        let facts = Facts {
+            host: b"",
+            path: b"",
+            query: b"q",
+            method: b"GET",
+            scheme: "https",
+            listener: "l",
+            port: 443,
+            client: "192.0.2.1".parse().unwrap(),
+            user: None,
+            fields: head.fields,
+            tls: None,
+            now_s: 0,
+            random: 0.5,
+            response: None,
+        };
+        let reading = Reading::of(b"H:81", b"/p?q");
+        look(&Values { facts, reading, upstream: Some("u"), id: Some(10) })
+    }
+
+    #[test]
+    fn texts_repeat_values() {
+        let expand = |text: &str, place| {
+            with_values(|values| Captured::default().expand(text, place, values))
+        };
+        let all = "{client} {scheme} {host}:{port} {path} {query} {uri} {upstream} {tls.sni}|";
+        let expected = "192.0.2.1 https h:443 /p q /p?q u |";
+        assert_eq!(expand(all, Place::Field), expected);
+        assert_eq!(expand("{request_id}", Place::Field), format!("{:032x}", 10));
+        assert_eq!(expand("{cookie.b}{cookie.c}", Place::Field), "x y\"");
+        assert_eq!(expand("/?c={cookie.b}", Place::Location), "/?c=x%20y%22");
+        assert_eq!(expand("{\"a\":1} {other}", Place::Field), "{\"a\":1} {other}");
     }
 
     fn route(path: &str) -> Route {
@@ -275,8 +308,10 @@ mod tests {
     fn captures_are_repeated_encoded() {
         let route = route("/{lang}/shop/*");
         let captured = |path: &str| Captured::of(&route, b"a-b.example.org", path.as_bytes());
-        let expand =
-            |path: &str| captured(path).expand("{tenant}|{lang}|{*}|{x|", Place::Field, &values());
+        let expand = |path: &str| {
+            let text = "{tenant}|{lang}|{*}|{x|";
+            with_values(|values| captured(path).expand(text, Place::Field, values))
+        };
         assert_eq!(expand("/en/shop/a/b"), "a-b|en|a/b|{x|");
         assert_eq!(expand("/en/shop"), "a-b|en||{x|");
         assert_eq!(expand("/e\r\nn/shop/a b?%"), "a-b|e%0D%0An|a%20b%3F%25|{x|");
@@ -287,7 +322,7 @@ mod tests {
             location: location.to_owned(),
             with_path: false,
         };
-        let action = captured("/evil/shop/").action(&to("/{*}/{lang}"), &values());
+        let action = with_values(|values| captured("/evil/shop/").action(&to("/{*}/{lang}"), values));
         assert_eq!(action, to("/evil"), "it is a path");
     }
 

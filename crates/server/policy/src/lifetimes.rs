@@ -112,6 +112,21 @@ fn is_usual(status: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http1::{Limits, Scratch, accept_response};
+
+    /// The lifetime of a response.
+    fn of(route: &config::Route, nth: usize, status: u16, content_type: &str) -> Option<Configured> {
+        let text = match content_type {
+            "" => format!("HTTP/1.1 {status} X\r\n\r\n"),
+            of => format!("HTTP/1.1 {status} X\r\nContent-Type: {of}\r\n\r\n"),
+        };
+        let mut scratch = Scratch::new();
+        let head = accept_response(text.as_bytes(), &mut scratch, &Limits::DEFAULT);
+        let head = head.unwrap().unwrap();
+        let response = crate::rules::response_facts(status, head.fields);
+        let mut conditions = Builder::new(conditions::Lists::new());
+        Lifetimes::new(route, &mut conditions).of(nth, &response, |_| true)
+    }
 
     #[test]
     fn the_first_lifetime_that_matches_applies() {
@@ -128,9 +143,8 @@ mod tests {
             lifetime(&["404"], &[], 3),
         ];
         route.negative = Some(Duration::from_secs(4));
-        let lifetimes = Lifetimes::new(&route);
         let found = |status, content_type: &str| {
-            let found = lifetimes.of(7, status, content_type.as_bytes())?;
+            let found = of(&route, 7, status, content_type)?;
             assert_eq!(found.route, 7);
             Some((found.lifetime_ms.unwrap() / 1000, found.number))
         };
@@ -141,21 +155,21 @@ mod tests {
         assert_eq!(found(404, ""), Some((3, Some(2))));
         assert_eq!(found(410, ""), Some((4, None)));
         assert_eq!(found(500, ""), None);
-        assert!(Lifetimes::new(&config::Route::to("g")).of(0, 404, b"").is_none());
+        assert!(of(&config::Route::to("g"), 0, 404, "").is_none());
     }
 
     #[test]
     fn a_lifetime_without_statuses_is_not_for_errors() {
         let mut route = config::Route::to("g");
-        let of = |status: &[&str]| Lifetime {
+        let lifetime = |status: &[&str]| Lifetime {
             status: status.iter().map(|one| one.parse().unwrap()).collect(),
             content_type: vec!["image/*".parse().unwrap()],
             ttl: Some(Duration::from_secs(1)),
             ..Lifetime::default()
         };
-        route.lifetimes = vec![of(&[])];
+        route.lifetimes = vec![lifetime(&[])];
         let applies = |route: &config::Route, status| {
-            Lifetimes::new(route).of(0, status, b"image/png").is_some()
+            of(route, 0, status, "image/png").is_some()
         };
         for status in [200, 206, 203, 204, 300, 301, 308] {
             assert!(applies(&route, status), "{status}");
@@ -163,7 +177,7 @@ mod tests {
         for status in [302, 307, 400, 401, 403, 404, 407, 410, 500, 502, 503] {
             assert!(!applies(&route, status), "{status}");
         }
-        route.lifetimes = vec![of(&["4xx"])];
+        route.lifetimes = vec![lifetime(&["4xx"])];
         assert!(applies(&route, 403) && !applies(&route, 401) && !applies(&route, 407));
     }
 
@@ -178,9 +192,9 @@ mod tests {
             ..Lifetime::default()
         }];
         for status in [400, 401, 403, 413, 429] {
-            let of = Lifetimes::new(&route).of(0, status, b"").unwrap();
+            let of = of(&route, 0, status, "").unwrap();
             assert_eq!((of.lifetime_ms, of.overrules), (Some(0), true), "{status}");
         }
-        assert!(Lifetimes::new(&route).of(0, 500, b"").is_none());
+        assert!(of(&route, 0, 500, "").is_none());
     }
 }

@@ -23,7 +23,7 @@ use cache::key::KeySettings;
 use caching::Configured;
 use conditions::{Builder, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope};
 use config::{Action, Config, FieldRule, Group, Host, Path, Piece, pieces};
-use http1::is_one_variable;
+use http1::{Fields, is_one_variable};
 use outcome::Refusal;
 
 use crate::captures::{Captured, Matcher};
@@ -441,8 +441,14 @@ impl Routes {
     /// of a reading for which other requests are not refused: a server of that reading would trust
     /// the field.
     #[cold]
-    pub fn evades(&self, reading: Reading<'_>, chosen: &Chosen, facts: &Facts<'_>) -> bool {
-        let Some(landed) = self.all_landings(reading, Some(facts)) else { return true };
+    pub fn evades(
+        &self,
+        reading: Reading<'_>,
+        chosen: &Chosen,
+        facts: Option<&Facts<'_>>,
+        fields: &Fields<'_>,
+    ) -> bool {
+        let Some(landed) = self.all_landings(reading, facts) else { return true };
         let own = self.request_changes(chosen);
         let passes_on =
             |name: &str| !own.iter().any(|rule| replaces(rule, name.as_bytes(), is_one_variable));
@@ -456,7 +462,6 @@ impl Routes {
             }
             FieldRule::Add(..) | FieldRule::Default(..) => None,
         });
-        let fields = &facts.fields;
         let has = |name: &str| fields.of_variable(name.as_bytes()).next().is_some();
         replaced.any(|name| has(name) && passes_on(name))
     }

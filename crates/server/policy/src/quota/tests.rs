@@ -11,7 +11,7 @@ fn quota(change: impl FnOnce(&mut config::Quota)) -> config::Quota {
 }
 
 fn quotas(registry: &Registry, change: impl FnOnce(&mut config::Quota)) -> Arc<Quotas> {
-    registry.quotas(&[quota(change)], &routes(), &KeyHasher::seeded(1, 2)).unwrap()
+    registry.quotas((&[quota(change)], &Lists::new()), &routes(), &KeyHasher::seeded(1, 2)).unwrap()
 }
 
 /// One route for `/api` and below, and one for all else.
@@ -33,6 +33,22 @@ fn key(quotas: &Quotas, peer: &str, path: &str, fields: &str, user: Option<&[u8]
         head: &head,
         reading: Reading::of(b"a", path.as_bytes()),
         routes: &routes,
+        facts: Facts {
+            host: b"",
+            path: b"",
+            query: b"",
+            method: head.method_bytes,
+            scheme: "http",
+            listener: "",
+            port: 80,
+            client: peer.parse().unwrap(),
+            user,
+            fields: head.fields,
+            tls: None,
+            now_s: 0,
+            random: 0.5,
+            response: None,
+        },
     };
     quotas.key(&quotas.all[0], &who)
 }

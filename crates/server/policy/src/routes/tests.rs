@@ -10,8 +10,8 @@ fn route(hosts: &[&str], path: Path, number: u16) -> config::Route {
 }
 
 fn found(routes: &Routes, authority: &str, path: &str) -> Option<u16> {
-    let chosen = routes.find(reading(authority, path)).ok()?;
-    match routes.get(chosen.at)?.config.action {
+    let chosen = routes.find(reading(authority, path), None).ok()?;
+    match routes.get(chosen.at?)?.config.action {
         Action::Answer { status, .. } => Some(status),
         _ => None,
     }
@@ -22,7 +22,7 @@ fn reading<'r>(authority: &'r str, path: &'r str) -> Reading<'r> {
 }
 
 fn bars(routes: &Routes, path: &str) -> bool {
-    matches!(routes.choose(reading("a", path)), Choice::Barred)
+    matches!(routes.choose(reading("a", path), || None), Choice::Barred)
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn settings_choose_how_a_request_is_looked_up() {
     let mut keyed = config::Route::to("g");
     keyed.key.query = config::Query::None;
     let one = Routes::new(&[keyed.clone()], &groups);
-    assert!(matches!(one.choose(reading("a", "/x")), Choice::By(_)));
-    assert_eq!(&*one.stored_path(reading("a", "/x?y")), b"/x");
+    assert!(matches!(one.choose(reading("a", "/x"), || None), Choice::By(_)));
+    assert_eq!(&*one.stored_paths(reading("a", "/x?y"))[0], b"/x");
     keyed.path = Path::Prefix("/k".to_owned());
     let some = Routes::new(&[keyed, config::Route::to("g")], &groups);
-    assert!(matches!(some.choose(reading("a", "/k?x")), Choice::By(_)));
-    assert!(matches!(some.choose(reading("a", "/x")), Choice::Plain));
-    assert_eq!(&*some.stored_path(reading("a", "/x?y")), b"/x?y");
+    assert!(matches!(some.choose(reading("a", "/k?x"), || None), Choice::By(_)));
+    assert!(matches!(some.choose(reading("a", "/x"), || None), Choice::Plain));
+    assert_eq!(&*some.stored_paths(reading("a", "/x?y"))[0], b"/x?y");
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn usual() -> Routes {
 
 /// The status of the refusal or answer, or the index of the route and whether it is the only.
 fn judged(routes: &Routes, path: &str) -> Result<(usize, bool), u16> {
-    let chosen = routes.find(reading("a", path)).map_err(Refusal::status)?;
-    match routes.all()[chosen.at].config.action {
+    let chosen = routes.find(reading("a", path), None).map_err(Refusal::status)?;
+    match routes.all()[chosen.at.unwrap()].config.action {
         Action::Answer { status, .. } => Err(status),
-        _ => Ok((chosen.at, chosen.is_sole)),
+        _ => Ok((chosen.at.unwrap(), chosen.is_sole)),
     }
 }
 
@@ -191,8 +191,8 @@ fn a_doubled_slash_leads_around_no_rule_on_a_field() {
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
         let mut scratch = http1::Scratch::new();
         let head = http1::parse_request(bytes.as_bytes(), &mut scratch, &http1::Limits::DEFAULT);
-        let chosen = routes.find(reading("a", path)).unwrap();
-        routes.evades(reading("a", path), chosen.at, &head.unwrap().unwrap().fields)
+        let chosen = routes.find(reading("a", path), None).unwrap();
+        routes.evades(reading("a", path), &chosen, None, &head.unwrap().unwrap().fields)
     };
     for path in ["//x/app/y", "///x/app/y", "/\\\\x/app"] {
         assert!(evades(path, "X-User: root\r\n"), "{path}");
@@ -259,7 +259,7 @@ fn what_a_reading_must_not_store_is_not_stored() {
         assert!(matches!(judged(&routes, path), Ok((_, false))), "{path}");
         assert!(bars(&routes, path), "{path}");
     }
-    assert_eq!(&*routes.stored_path(reading("a", "/keyed%2Fx?y")), b"/keyed%2Fx?y");
+    assert_eq!(&*routes.stored_paths(reading("a", "/keyed%2Fx?y"))[0], b"/keyed%2Fx?y");
     assert!(bars(&routes, "/keyed%2Fx"), "the key of one reading is not that of the other");
 }
 
@@ -267,12 +267,12 @@ fn what_a_reading_must_not_store_is_not_stored() {
 fn a_request_whose_readings_have_different_upstreams_or_fields_is_refused() {
     let routes = usual();
     for path in ["/other%2Fx", "/x/..%2Fother", "/other;v=1", "/signed%2Fx", "/signed/..;/x"] {
-        assert_eq!(routes.find(reading("a", path)), Err(Refusal::Ambiguous), "{path}");
+        assert_eq!(routes.find(reading("a", path), None), Err(Refusal::Ambiguous), "{path}");
         assert!(bars(&routes, path), "{path}");
     }
     // Too many readings to look at.
     let many: String = (0..20).map(|at| format!("/{at};x%2f{at}a%5c..//b{at}%2f")).collect();
-    assert_eq!(routes.find(reading("a", &many)), Err(Refusal::Ambiguous));
+    assert_eq!(routes.find(reading("a", &many), None), Err(Refusal::Ambiguous));
 }
 
 #[test]
@@ -303,9 +303,9 @@ fn a_limit_applies_to_every_reading() {
     let route = config::Route { path: Path::Prefix("/api".into()), ..config::Route::to("") };
     let limit = Routes::new(&[route], &[]);
     for path in ["/api", "/x/..%2fapi", "//h/api", "/api;v=1", "/api/..", "/ap%69"] {
-        assert!(limit.reach(reading("a", path)), "{path}");
+        assert!(limit.reach(reading("a", path), || None), "{path}");
     }
-    assert!(!limit.reach(reading("a", "/x%2Fy")) && !limit.reach(reading("a", "/apis")));
+    assert!(!limit.reach(reading("a", "/x%2Fy"), || None) && !limit.reach(reading("a", "/apis"), || None));
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn a_capture_that_is_sent_is_the_same_in_every_reading() {
         let route = config::Route { path: path.clone(), request, ..config::Route::to("g") };
         Routes::new(&[route], &groups)
     };
-    let find = |routes: &Routes, path| routes.find(reading("h", path)).map(|it| it.is_sole);
+    let find = |routes: &Routes, path| routes.find(reading("h", path), None).map(|it| it.is_sole);
     for path in ["/b/..%2fa/x", "/a;v=1/x", "/b%2Fc/x"] {
         assert_eq!(find(&with(sent.clone()), path), Err(Refusal::Ambiguous), "{path}");
         assert_eq!(find(&with(rest.clone()), path), Ok(true), "{path}");
@@ -379,7 +379,7 @@ fn a_route_may_have_an_encoded_slash() {
 #[test]
 fn the_simple_case_bars_nothing() {
     let groups = [Group::of("g", [])];
-    let plain = |routes: &Routes| matches!(routes.choose(reading("a", "/")), Choice::Plain);
+    let plain = |routes: &Routes| matches!(routes.choose(reading("a", "/"), || None), Choice::Plain);
     assert!(plain(&Routes::new(&[], &groups)));
     assert!(plain(&Routes::new(&[config::Route::to("g")], &groups)));
     let unstored = config::Route { store: false, ..config::Route::to("g") };

@@ -124,12 +124,12 @@ enum Treated {
 
 fn treated(routes: &Routes, path: &str) -> Treated {
     let reading = Reading::of(b"origin", path.as_bytes());
-    let at = match routes.find(reading) {
-        Ok(chosen) => chosen.at,
+    let at = match routes.find(reading, None) {
+        Ok(chosen) => chosen.at.expect("no rule answers"),
         Err(Refusal::Ambiguous) => return Treated::Refused,
         Err(_) => return Treated::Denied,
     };
-    match (&routes.all()[at].config.action, routes.choose(reading)) {
+    match (&routes.all()[at].config.action, routes.choose(reading, || None)) {
         (Action::Group(to), Choice::Barred) => Treated::Unstored(to.clone()),
         (Action::Group(to), _) => Treated::Stored(to.clone()),
         _ => Treated::Denied,
