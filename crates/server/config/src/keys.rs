@@ -81,11 +81,11 @@ impl Table for Root {
         [[rule]]: rule, "A change to the requests of reverse listeners, or to their responses, \
             for which a condition holds (docs/conditions.md). All rules that match apply, in the \
             order of the file. Of those that lead somewhere (upstream, redirect, answer) the first \
-            decides, before any route.", example "shown";
-        [[list]]: list, "A list of texts, or of networks, that conditions name.", example "shown";
-        [[map]]: map, "A map from texts to texts that conditions name.", example "shown";
+            decides, before any route.";
+        [[list]]: list, "A list of texts, or of networks, that conditions name.";
+        [[map]]: map, "A map from texts to texts that conditions name.";
         [[expect]]: expect, "A request and what must become of it. `check` tests it, and so does \
-            a start or a reload before it takes effect.", example "shown";
+            a start or a reload before it takes effect.";
         [[peer]]: peer, "Another proxy, which requests of forward listeners that miss may go to.";
         [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
         (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";

@@ -311,9 +311,9 @@ impl Table for Expect {
             [self.upstream.is_some(), self.redirect.is_some(), self.answer.is_some()];
         let count = outcomes.into_iter().filter(|is_there| *is_there).count();
         if count > 1 {
-            here.mistake_here("an expectation has one of upstream, redirect and answer");
+            here.mistake_here("a request has one outcome: write one of upstream, redirect and answer");
         } else if count == 0 && self.rules.is_none() && self.store.is_none() {
-            here.mistake_here("nothing is expected: write rules, upstream, redirect, answer or store");
+            here.mistake_here("this names no outcome: write rules, upstream, redirect, answer or store");
         }
     }
 }
