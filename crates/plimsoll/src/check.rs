@@ -86,11 +86,11 @@ fn ask(flags: &cli::Check, config: &Config) -> Result<(), Failure> {
     }
     let mut text = format!("{}\n", asked.request);
     for one in &verdict.judged {
-        let holds = if one.holds { "holds" } else { "does not hold" };
+        let holds = if one.holds == Some(true) { "holds" } else { "does not hold" };
         text.push_str(&format!("{} {holds}: {}\n", one.name, one.when));
         for term in &one.terms {
             let holds = if term.holds { "yes" } else { "no " };
-            text.push_str(&format!("    {holds}  {}   (the value is {:?})\n", term.text, term.value));
+            text.push_str(&format!("    {holds}  {}   (it is {})\n", term.text, term.value));
         }
     }
     let rules = match verdict.rules.is_empty() {
@@ -120,9 +120,10 @@ fn said(outcome: &Outcome) -> String {
 
 fn verdict_as_json(asked: &Expect, verdict: &Verdict) -> serde_json::Value {
     let judged = verdict.judged.iter().map(|one| {
-        let terms = one.terms.iter().map(|term| {
-            json!({ "text": term.text, "value": term.value, "holds": term.holds })
-        });
+        let terms = one
+            .terms
+            .iter()
+            .map(|term| json!({ "text": term.text, "value": term.value, "holds": term.holds }));
         let terms: Vec<_> = terms.collect();
         json!({ "of": one.name, "when": one.when, "holds": one.holds, "terms": terms })
     });

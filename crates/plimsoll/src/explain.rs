@@ -99,11 +99,15 @@ fn summary(out: &mut String, explained: &Explained) {
         row(out, "key", key);
     }
     for condition in &explained.conditions {
-        let holds = if condition.holds { "holds" } else { "does not hold" };
+        let holds = match condition.holds {
+            Some(true) => "holds",
+            Some(false) => "does not hold",
+            None => "is asked when the response comes",
+        };
         prose(out, &condition.of, &format!("{holds}: {}", condition.when));
         for term in &condition.terms {
             let is = if term.holds { "yes" } else { "no" };
-            prose(out, "", &format!("  {}: {is}, the value is {:?}", term.text, term.value));
+            prose(out, "", &format!("  {}: {is}, it is {}", term.text, term.value));
         }
     }
     for setting in &explained.settings {

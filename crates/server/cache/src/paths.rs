@@ -45,7 +45,9 @@ impl Cache {
         now_ms: u64,
     ) -> (Mark, Changes) {
         let paths = match paths.requested {
-            Some(_) if planted::is(planted::Bug::PurgeAsRequested) => Paths { stored: &[], ..paths },
+            Some(_) if planted::is(planted::Bug::PurgeAsRequested) => {
+                Paths { stored: &[], ..paths }
+            }
             _ => paths,
         };
         let mut changes = Changes::default();

@@ -307,13 +307,16 @@ impl Table for Expect {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
-        let outcomes =
-            [self.upstream.is_some(), self.redirect.is_some(), self.answer.is_some()];
+        let outcomes = [self.upstream.is_some(), self.redirect.is_some(), self.answer.is_some()];
         let count = outcomes.into_iter().filter(|is_there| *is_there).count();
         if count > 1 {
-            here.mistake_here("a request has one outcome: write one of upstream, redirect and answer");
+            here.mistake_here(
+                "a request has one outcome: write one of upstream, redirect and answer",
+            );
         } else if count == 0 && self.rules.is_none() && self.store.is_none() {
-            here.mistake_here("this names no outcome: write rules, upstream, redirect, answer or store");
+            here.mistake_here(
+                "this names no outcome: write rules, upstream, redirect, answer or store",
+            );
         }
     }
 }

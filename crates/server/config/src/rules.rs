@@ -99,20 +99,31 @@ pub struct Expect {
     pub store: Option<bool>,
 }
 
-/// What differs between clients. Stored responses must not depend on these.
-const OF_ONE_CLIENT: [(Reads, &str); 7] = [
+/// What differs between requests of one key. Stored responses must not depend on these.
+const OF_ONE_REQUEST: [(Reads, &str); 7] = [
+    (Reads::LISTENER, "the listener"),
     (Reads::CLIENT, "client"),
     (Reads::USER, "user"),
     (Reads::TLS, "tls"),
     (Reads::FIELDS, "fields"),
     (Reads::COOKIES, "cookies"),
-    (Reads::TIME, "the time"),
     (Reads::RANDOM, "random"),
 ];
 
+/// Why a condition that reads this may not decide about a response that is stored.
+fn differs_between_requests(reads: Reads) -> Option<String> {
+    let (_, name) = OF_ONE_REQUEST.into_iter().find(|(of, _)| reads.contains(*of))?;
+    Some(format!(
+        "a response is stored for all clients, and what the condition reads ({name}) differs \
+         between requests for it"
+    ))
+}
+
 /// Values that a text may repeat which differ between clients.
 fn is_of_one_client(name: &str) -> bool {
-    matches!(name, "client" | "request_id") || name.starts_with("tls.") || name.starts_with("cookie.")
+    matches!(name, "client" | "request_id")
+        || name.starts_with("tls.")
+        || name.starts_with("cookie.")
 }
 
 impl Rule {
@@ -213,19 +224,17 @@ impl Rule {
     /// A response is changed once, when it comes, and stored for all clients.
     fn check_for_all(&self, reads: Reads) -> Result<(), (&'static str, String)> {
         let is_late = Rule::is_of_response(reads);
-        let changes = !self.response.is_empty() || self.lifetime.is_some();
+        let changes = !self.response.is_empty()
+            || !self.request.is_empty()
+            || self.rewrite.is_some()
+            || self.lifetime.is_some()
+            || matches!(self.action, Some(Action::Group(_)));
         if !(self.is_stored() && changes || is_late) {
             return Ok(());
         }
-        match OF_ONE_CLIENT.into_iter().find(|(of, _)| reads.contains(*of)) {
-            Some((_, name)) => Err((
-                "when",
-                format!(
-                    "a response is stored for all clients, and what the condition reads ({name}) \
-                     differs between requests for it{}",
-                    if is_late { "" } else { ": write store = false too" }
-                ),
-            )),
+        match differs_between_requests(reads) {
+            Some(why) if is_late => Err(("when", why)),
+            Some(why) => Err(("when", format!("{why}: write store = false too"))),
             None => Ok(()),
         }
     }
@@ -279,27 +288,45 @@ impl Config {
         };
         for (at, route) in self.routes.iter().enumerate() {
             if let Some(when) = &route.when {
-                check(&format!("route[{at}].when"), when, Scope::Request, here);
+                let key = format!("route[{at}].when");
+                let checked = check(&key, when, Scope::Request, here);
+                let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
+                let is_stored = route.store && matches!(route.action, Action::Group(_));
+                let why = differs_between_requests(reads).filter(|_| is_stored);
+                if let Some(why) = why {
+                    here.mistake_of(&key, format!("{why}: write store = false too"));
+                }
+                let of_connection = Reads::LISTENER | Reads::TLS;
+                if self.cluster.is_some() && reads.intersects(of_connection) {
+                    let text = "the members of a cluster send each other requests, and only the \
+                                first member knows the listener and its TLS: write a [[rule]]";
+                    here.mistake_of(&key, text);
+                }
             }
             for (nth, lifetime) in route.lifetimes.iter().enumerate() {
                 if let Some(when) = &lifetime.when {
                     let key = format!("route[{at}].lifetime[{nth}].when");
                     let checked = check(&key, when, Scope::Response, here);
                     let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
-                    let of_client = OF_ONE_CLIENT.into_iter().find(|(of, _)| reads.contains(*of));
-                    if let Some((_, name)) = of_client {
-                        let text = format!(
-                            "a response is stored for all clients, and what the condition reads \
-                             ({name}) differs between requests for it"
-                        );
-                        here.mistake_of(&key, text);
+                    if let Some(why) = differs_between_requests(reads) {
+                        here.mistake_of(&key, why);
                     }
                 }
             }
         }
         for (at, quota) in self.quotas.iter().enumerate() {
             if let Some(when) = &quota.when {
-                check(&format!("quota[{at}].when"), when, Scope::Request, here);
+                let key = format!("quota[{at}].when");
+                let checked = check(&key, when, Scope::Request, here);
+                let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
+                let unknown =
+                    [(Reads::TLS, "tls"), (Reads::RANDOM, "random"), (Reads::USER, "user")];
+                let is_known = |of| of == Reads::USER && quota.by == super::By::User;
+                let mut unknown = unknown.into_iter().filter(|(of, _)| !is_known(*of));
+                if let Some((_, name)) = unknown.find(|(of, _)| reads.contains(*of)) {
+                    let text = format!("a quota judges a request before {name} is known");
+                    here.mistake_of(&key, text);
+                }
             }
         }
         if self.rules.len() > RULES_MAX {

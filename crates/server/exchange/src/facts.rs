@@ -61,7 +61,9 @@ impl Request {
 
     /// The facts of the request, without its host and path, whose readings are judged.
     pub(crate) fn facts(&self) -> Facts<'_> {
-        let (_, query) = split(self.requested_uri().map_or(&b""[..], |uri| uri.path));
+        let uri = self.requested_uri();
+        let (_, query) = split(uri.as_ref().map_or(&b""[..], |uri| uri.path));
+        let scheme = uri.map_or(self.listener.scheme, |uri| uri.realm.scheme);
         let seen = self.seen.as_deref();
         let listener = &self.listener;
         Facts {
@@ -69,7 +71,7 @@ impl Request {
             path: b"",
             query,
             method: self.method_bytes(),
-            scheme: listener.scheme.name(),
+            scheme: scheme.name(),
             listener: &listener.name,
             port: listener.address.port(),
             client: self.peer.ip().to_canonical(),
@@ -108,8 +110,7 @@ impl Request {
     /// Whether a rule that reads the response keeps it out of the store.
     pub(crate) fn is_kept_out(&self) -> bool {
         let late = self.late.get();
-        !late.is_empty()
-            && self.snapshot.routes.rules().of(&late).any(|rule| !rule.config.store)
+        !late.is_empty() && self.snapshot.routes.rules().of(&late).any(|rule| !rule.config.store)
     }
 
     /// Whether responses are coded, by the route and the rules.
@@ -202,7 +203,8 @@ pub(crate) fn facts_of_hit<'f>(
     uri: &RequestedUri<'f>,
 ) -> Facts<'f> {
     let (client, now_s) = (path.peer.to_canonical(), path.now_ms / 1000);
-    Facts { client, now_s, ..facts_of_head(path.listener, head, uri.path) }
+    let scheme = uri.realm.scheme.name();
+    Facts { client, now_s, scheme, ..facts_of_head(path.listener, head, uri.path) }
 }
 
 /// What a head says by itself.

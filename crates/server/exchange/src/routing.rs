@@ -121,7 +121,11 @@ impl Request {
         let (snapshot, uri, fields) = (&self.snapshot, self.uri()?, self.fields());
         let (routes, reading) = (&snapshot.routes, uri.reading());
         let facts = routes.is_conditional().then(|| self.facts());
-        let choice = routes.find(reading, facts.as_ref())?;
+        let mut choice = routes.find(reading, facts.as_ref())?;
+        if self.listener.cluster {
+            // The member that the client has asked has judged it.
+            choice = routes.without_answers(choice);
+        }
         if !choice.is_sole && routes.evades(reading, &choice, facts.as_ref(), &fields) {
             return Err(Refusal::Ambiguous);
         }

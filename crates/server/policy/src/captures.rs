@@ -28,7 +28,6 @@ pub(crate) enum Place {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Captured(Vec<(String, String)>);
 
-
 impl Captured {
     /// Of a request of this route. The host is in lower case, the path is normalised.
     pub(crate) fn of(route: &config::Route, host: &[u8], path: &[u8]) -> Captured {
@@ -91,18 +90,16 @@ impl Captured {
         for piece in pieces(text) {
             match piece {
                 Piece::Text(text) => out.push_str(text),
-                Piece::Capture(name) => {
-                    match self.0.iter().find(|(other, _)| other == name) {
-                        Some((_, value)) => out.push_str(value),
-                        None if !is_value(name) => {
-                            out.extend(["{", name, "}"]);
-                        }
-                        None => {
-                            let value = values.value(name).unwrap_or_default();
-                            out.push_str(&written(name, &value, place));
-                        }
+                Piece::Capture(name) => match self.0.iter().find(|(other, _)| other == name) {
+                    Some((_, value)) => out.push_str(value),
+                    None if !is_value(name) => {
+                        out.extend(["{", name, "}"]);
                     }
-                }
+                    None => {
+                        let value = values.value(name).unwrap_or_default();
+                        out.push_str(&written(name, &value, place));
+                    }
+                },
             }
         }
         out
@@ -322,7 +319,8 @@ mod tests {
             location: location.to_owned(),
             with_path: false,
         };
-        let action = with_values(|values| captured("/evil/shop/").action(&to("/{*}/{lang}"), values));
+        let action =
+            with_values(|values| captured("/evil/shop/").action(&to("/{*}/{lang}"), values));
         assert_eq!(action, to("/evil"), "it is a path");
     }
 

@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use conditions::{Facts, Term};
-use config::{Action, Config, Expect, Listener, Role};
+use config::{Action, Config, Expect, Listener, Role, Rule};
 use http1::{Limits, OwnedRequest, OwnedResponse, Scheme, Scratch, accept_response, parse_request};
 use outcome::Refusal;
 
@@ -34,8 +34,8 @@ pub struct Judged {
     pub name: String,
     /// The condition.
     pub when: String,
-    /// Whether it holds.
-    pub holds: bool,
+    /// Whether it holds; `None`: it is asked when the response comes.
+    pub holds: Option<bool>,
     /// Its comparisons, with the values that they compare.
     pub terms: Vec<Term>,
 }
@@ -80,7 +80,9 @@ impl Question {
         let (scheme, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (Scheme::Http, rest),
             (_, Some(rest)) => (Scheme::Https, rest),
-            _ => return Err(format!("{request:?} is not a method and a URL: GET https://host/path")),
+            _ => {
+                return Err(format!("{request:?} is not a method and a URL: GET https://host/path"));
+            }
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -126,9 +128,8 @@ impl Question {
         let of_scheme = |one: &&Listener| one.tls.is_some() == (self.scheme == Scheme::Https);
         let port = http1::parse_authority(self.authority.as_bytes()).ok().and_then(|of| of.port);
         let port = port.unwrap_or(self.scheme.port());
-        let reverse = || {
-            config.listeners.iter().filter(|one| one.role == Role::Reverse && !one.cluster)
-        };
+        let reverse =
+            || config.listeners.iter().filter(|one| one.role == Role::Reverse && !one.cluster);
         let at_port = reverse().filter(of_scheme).find(|one| one.address.port() == port);
         at_port.or_else(|| reverse().find(of_scheme)).or_else(|| reverse().next())
     }
@@ -223,6 +224,7 @@ pub fn judged(routes: &Routes, reading: Reading<'_>, facts: &Facts<'_>) -> Vec<J
     let facts = Facts { host: &host, path: &path, ..*facts };
     let conditions = routes.conditions();
     let mut judge = conditions.judge(facts);
+    let is_known = |id| facts.response.is_some() || !Rule::is_of_response(conditions.reads(id));
     let rules = routes.rules().all().iter();
     let rules = rules.map(|rule| (format!("rule {}", rule.config.name), rule.id));
     let of_routes = routes.all().iter().enumerate();
@@ -233,8 +235,8 @@ pub fn judged(routes: &Routes, reading: Reading<'_>, facts: &Facts<'_>) -> Vec<J
         .map(|(name, id)| Judged {
             name,
             when: conditions.text(id).to_owned(),
-            holds: judge.holds(id),
-            terms: judge.terms(id),
+            holds: is_known(id).then(|| judge.holds(id)),
+            terms: if is_known(id) { judge.terms(id) } else { Vec::new() },
         })
         .collect()
 }
@@ -280,7 +282,10 @@ fn differs(expect: &Expect, verdict: &Verdict) -> Option<String> {
         return Some(format!("{said}, and the upstream {} is expected", expect.upstream.as_ref()?));
     }
     if expect.redirect.as_ref().is_some_and(|to| Some(to) != redirect) {
-        return Some(format!("{said}, and a redirect to {} is expected", expect.redirect.as_ref()?));
+        return Some(format!(
+            "{said}, and a redirect to {} is expected",
+            expect.redirect.as_ref()?
+        ));
     }
     if expect.answer.is_some() && expect.answer != answer {
         return Some(format!("{said}, and the answer {} is expected", expect.answer?));
@@ -298,7 +303,7 @@ fn differs(expect: &Expect, verdict: &Verdict) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{FieldRule, Group, Rule};
+    use config::{FieldRule, Group};
 
     fn config() -> Config {
         let rule = |name: &str, when: &str, action: Option<Action>| Rule {
@@ -317,11 +322,8 @@ mod tests {
             location: "https://{host}".to_owned(),
             with_path: true,
         };
-        let late = Rule {
-            request: Vec::new(),
-            store: false,
-            ..rule("errors", "status >= 500", None)
-        };
+        let late =
+            Rule { request: Vec::new(), store: false, ..rule("errors", "status >= 500", None) };
         Config {
             groups: vec![Group::of("site", []), Group::of("canary", [])],
             rules: vec![

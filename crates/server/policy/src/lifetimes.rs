@@ -69,9 +69,8 @@ impl Lifetimes {
             let types = &one.content_type;
             of_status && (types.is_empty() || types.iter().any(|of| of.matches(content_type)))
         };
-        let at = (0..self.listed.len()).find(|at| {
-            matches(&self.listed[*at]) && self.conditions[*at].is_none_or(&mut holds)
-        });
+        let at = (0..self.listed.len())
+            .find(|at| matches(&self.listed[*at]) && self.conditions[*at].is_none_or(&mut holds));
         let one = match at {
             Some(at) => &self.listed[at],
             None => self.negative.as_ref().filter(|negative| matches(negative))?,
@@ -115,7 +114,12 @@ mod tests {
     use http1::{Limits, Scratch, accept_response};
 
     /// The lifetime of a response.
-    fn of(route: &config::Route, nth: usize, status: u16, content_type: &str) -> Option<Configured> {
+    fn of(
+        route: &config::Route,
+        nth: usize,
+        status: u16,
+        content_type: &str,
+    ) -> Option<Configured> {
         let text = match content_type {
             "" => format!("HTTP/1.1 {status} X\r\n\r\n"),
             of => format!("HTTP/1.1 {status} X\r\nContent-Type: {of}\r\n\r\n"),
@@ -168,9 +172,7 @@ mod tests {
             ..Lifetime::default()
         };
         route.lifetimes = vec![lifetime(&[])];
-        let applies = |route: &config::Route, status| {
-            of(route, 0, status, "image/png").is_some()
-        };
+        let applies = |route: &config::Route, status| of(route, 0, status, "image/png").is_some();
         for status in [200, 206, 203, 204, 300, 301, 308] {
             assert!(applies(&route, status), "{status}");
         }

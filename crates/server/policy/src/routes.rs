@@ -201,8 +201,7 @@ impl Routes {
         let reaches_all = made.any.reaches_all();
         let plain =
             |route: &Route| route.group.is_some() && route.config.store && route.key.is_none();
-        made.concern_hits =
-            made.is_conditional || !(reaches_all && all.iter().all(plain));
+        made.concern_hits = made.is_conditional || !(reaches_all && all.iter().all(plain));
         made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         made.all = all;
         made
@@ -356,11 +355,7 @@ impl Routes {
     /// # Errors
     /// [`Refusal::NoRoute`] if a reading leads to no route, [`Refusal::Ambiguous`] if none of the
     /// routes is stricter than the others.
-    pub fn find(
-        &self,
-        reading: Reading<'_>,
-        facts: Option<&Facts<'_>>,
-    ) -> Result<Chosen, Refusal> {
+    pub fn find(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Result<Chosen, Refusal> {
         let rules = RuleSet::default();
         let chosen = |at| Ok(Chosen { at: Some(at), rules, is_sole: true });
         if self.is_conditional {
@@ -477,11 +472,7 @@ impl Routes {
     }
 
     /// Where each reading of a request leads; `None` if there are too many.
-    fn all_landings(
-        &self,
-        reading: Reading<'_>,
-        facts: Option<&Facts<'_>>,
-    ) -> Option<Vec<Landed>> {
+    fn all_landings(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Option<Vec<Landed>> {
         let reads_host = self.have_hosts() || self.is_conditional;
         let hosts = if reads_host { reading.hosts() } else { vec![Vec::new()] };
         let paths = reading.paths()?;
@@ -586,6 +577,12 @@ impl Routes {
         self.reads.contains(what)
     }
 
+    /// Without the rules that answer.
+    #[must_use]
+    pub fn without_answers(&self, chosen: Chosen) -> Chosen {
+        Chosen { rules: self.rules.without_answers(&chosen.rules), ..chosen }
+    }
+
     /// What is done with a request: by the first rule that leads somewhere, or by the route.
     pub fn action(&self, chosen: &Chosen) -> Option<&Action> {
         match self.rules.leading(&chosen.rules) {
@@ -609,12 +606,7 @@ impl Routes {
     }
 
     /// What a request has captured in its usual reading.
-    pub fn captured(
-        &self,
-        chosen: &Chosen,
-        reading: Reading<'_>,
-        facts: &Facts<'_>,
-    ) -> Captured {
+    pub fn captured(&self, chosen: &Chosen, reading: Reading<'_>, facts: &Facts<'_>) -> Captured {
         let (host, path) = reading.usual();
         let route = chosen.at.map(|at| &self.all[at]).filter(|route| route.captures);
         let of_route = route.map(|route| Captured::of(&route.config, &host, &path));
@@ -682,8 +674,7 @@ impl Routes {
             return lifetimes.of(at, &response, |_| false);
         }
         let (host, path) = reading.usual();
-        let facts =
-            Facts { host: &host, path: &path, response: Some(response), ..*facts };
+        let facts = Facts { host: &host, path: &path, response: Some(response), ..*facts };
         let mut judge: Judge<'_, '_> = self.conditions.judge(facts);
         lifetimes.of(at, &response, |id| judge.holds(id))
     }
@@ -797,8 +788,7 @@ impl Paths {
         if let Some(at) = exact.and_then(|all| all.iter().copied().find(|at| holds(*at))) {
             return Some(at);
         }
-        let prefix =
-            self.prefixes.iter().find(|(prefix, at)| is_below(path, prefix) && holds(*at));
+        let prefix = self.prefixes.iter().find(|(prefix, at)| is_below(path, prefix) && holds(*at));
         let start = self.starts.iter().find(|(start, at)| path.starts_with(start) && holds(*at));
         // Of two with the same length, the prefix is asked first.
         let longer = |start: &&(Vec<u8>, usize)| prefix.is_none_or(|p| start.0.len() > p.0.len());
@@ -826,7 +816,11 @@ fn strictest(routes: &Routes, landed: &[Landed]) -> Result<Chosen, Refusal> {
     let (at, rules) = (first.at, first.rules);
     if most != Strictness::PassedOn {
         let answers = at.is_some() || routes.rules.leading(&rules).is_some();
-        return if answers { Ok(Chosen { at, rules, is_sole: true }) } else { Err(Refusal::NoRoute) };
+        return if answers {
+            Ok(Chosen { at, rules, is_sole: true })
+        } else {
+            Err(Refusal::NoRoute)
+        };
     }
     let of = |at: Option<usize>| &routes.all[at.expect("a reading without a route denies")];
     let mut is_sole = true;

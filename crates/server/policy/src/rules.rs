@@ -8,9 +8,9 @@
 //! reading; a late rule changes the request.
 
 use conditions::{Builder, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope};
-use http1::{Fields, Name};
 use config::limits::RULES_MAX;
 use config::{Action, FieldRule, Group, Piece, Rewrite, pieces};
+use http1::{Fields, Name};
 
 use crate::captures::Captured;
 
@@ -151,6 +151,17 @@ impl Rules {
     /// Those of a set.
     pub fn of(&self, set: &RuleSet) -> impl Iterator<Item = &Rule> {
         set.iter().map(|at| &self.all[at])
+    }
+
+    /// Those of a set that do not answer.
+    pub(crate) fn without_answers(&self, set: &RuleSet) -> RuleSet {
+        let mut left = RuleSet::default();
+        let answers = |at: &usize| {
+            let action = &self.all[*at].config.action;
+            matches!(action, Some(Action::Redirect { .. } | Action::Answer { .. }))
+        };
+        set.iter().filter(|at| !answers(at)).for_each(|at| left.insert(at));
+        left
     }
 
     /// The first of a set that leads somewhere.

@@ -483,7 +483,8 @@ pub(crate) fn is_served(
         listener.role == role && speaks
     });
     // With settings for its key, a response is not that of a URL alone.
-    let plain = || matches!(snapshot.routes.choose(Reading::of(authority, path), || None), Choice::Plain);
+    let plain =
+        || matches!(snapshot.routes.choose(Reading::of(authority, path), || None), Choice::Plain);
     let admitted = || match role {
         Role::Forward => {
             let resolver = &worker.shared.resolver;

@@ -27,7 +27,8 @@ pub(crate) mod model;
 mod stored;
 
 pub use model::{
-    Answer, Condition, Decision, Explained, Freshness, Purge, Range, Request, Response, Setting, Term,
+    Answer, Condition, Decision, Explained, Freshness, Purge, Range, Request, Response, Setting,
+    Term,
 };
 
 /// What would become of the request that these names and values describe;

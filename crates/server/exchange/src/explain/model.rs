@@ -24,8 +24,7 @@ pub struct Explained {
     /// The settings of its route that concern it.
     #[serde(default)]
     pub settings: Vec<Setting>,
-    /// The conditions of rules and routes, and what they say of it. Without a stored response, those
-    /// that read the response are judged as if there were none.
+    /// The conditions of rules and routes, and what they say of it.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The response that it selects, if one is stored.
@@ -65,8 +64,8 @@ pub struct Condition {
     pub of: String,
     /// The condition, as configured.
     pub when: String,
-    /// Whether it holds.
-    pub holds: bool,
+    /// Whether it holds; null: it is asked when the response comes.
+    pub holds: Option<bool>,
     /// Its comparisons.
     pub terms: Vec<Term>,
 }

@@ -7,8 +7,8 @@ use cache::key::{KeyParts, KeySettings, StoredUri};
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
 use caching::{Explain, LifetimeSource};
-use policy::lifetimes::OF_RULES;
 use config::Role;
+use policy::lifetimes::OF_RULES;
 use policy::routes::Route;
 use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
@@ -146,9 +146,7 @@ impl Keyed {
             return Keyed { uri: None, route: None };
         };
         let route = match asked.role() {
-            Role::Reverse => {
-                asked.snapshot.routes.find(uri.reading(), Some(&asked.facts())).ok()
-            }
+            Role::Reverse => asked.snapshot.routes.find(uri.reading(), Some(&asked.facts())).ok(),
             Role::Forward => None,
         };
         let route = route.and_then(|chosen| chosen.at);

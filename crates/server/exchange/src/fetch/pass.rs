@@ -235,10 +235,11 @@ async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) 
     let (cache, to) = (&worker.cache, request.to());
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
     let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
-    let change = |requested: &[u8], stored: &[Cow<'_, [u8]>], own: Option<&mut Watch>, peers_know| {
-        let paths = Paths::new(requested, stored);
-        cache.invalidate_url(to.realm, to.authority(), paths, own, peers_know)
-    };
+    let change =
+        |requested: &[u8], stored: &[Cow<'_, [u8]>], own: Option<&mut Watch>, peers_know| {
+            let paths = Paths::new(requested, stored);
+            cache.invalidate_url(to.realm, to.authority(), paths, own, peers_know)
+        };
     let remove = |own: Option<&mut Watch>| {
         // Its own path comes first, and after it those of other routes that it could have taken.
         let mut stored = vec![Cow::Borrowed(to.stored_path())];

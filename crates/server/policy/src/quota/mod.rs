@@ -283,7 +283,8 @@ impl Quotas {
     fn key(&self, quota: &Quota, who: &Who<'_>) -> Option<u64> {
         let config = &quota.config;
         let is_for = config.role.is_none_or(|role| role == who.role) && !quota.excepts(who.peer);
-        let is_for = is_for && quota.selects.as_ref().is_none_or(|it| it.reach(who.reading, || Some(who.facts)));
+        let is_for = is_for
+            && quota.selects.as_ref().is_none_or(|it| it.reach(who.reading, || Some(who.facts)));
         if !is_for {
             return None;
         }
@@ -527,12 +528,10 @@ impl Quota {
                 user.escape_ascii().to_string()
             }
             By::Field(_) => format!("{key:016x}"),
-            By::Route => {
-                match who.chosen().and_then(|chosen| who.routes.get(chosen.at?)) {
-                    Some(route) => name_of_route(&route.config),
-                    None => String::new(),
-                }
-            }
+            By::Route => match who.chosen().and_then(|chosen| who.routes.get(chosen.at?)) {
+                Some(route) => name_of_route(&route.config),
+                None => String::new(),
+            },
         }
     }
 }

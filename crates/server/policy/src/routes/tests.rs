@@ -305,7 +305,10 @@ fn a_limit_applies_to_every_reading() {
     for path in ["/api", "/x/..%2fapi", "//h/api", "/api;v=1", "/api/..", "/ap%69"] {
         assert!(limit.reach(reading("a", path), || None), "{path}");
     }
-    assert!(!limit.reach(reading("a", "/x%2Fy"), || None) && !limit.reach(reading("a", "/apis"), || None));
+    assert!(
+        !limit.reach(reading("a", "/x%2Fy"), || None)
+            && !limit.reach(reading("a", "/apis"), || None)
+    );
 }
 
 #[test]
@@ -379,7 +382,8 @@ fn a_route_may_have_an_encoded_slash() {
 #[test]
 fn the_simple_case_bars_nothing() {
     let groups = [Group::of("g", [])];
-    let plain = |routes: &Routes| matches!(routes.choose(reading("a", "/"), || None), Choice::Plain);
+    let plain =
+        |routes: &Routes| matches!(routes.choose(reading("a", "/"), || None), Choice::Plain);
     assert!(plain(&Routes::new(&[], &groups)));
     assert!(plain(&Routes::new(&[config::Route::to("g")], &groups)));
     let unstored = config::Route { store: false, ..config::Route::to("g") };

@@ -15,6 +15,7 @@ mod cluster_losses;
 mod cluster_members;
 mod coding_forms;
 mod collapsing;
+mod conditions;
 mod datagrams;
 mod digests;
 mod disk;

@@ -1,0 +1,273 @@
+//! Conditions: rules that redirect, answer, choose an upstream, change fields and lifetimes, and
+//! keep requests and responses out of the store; and routes for some requests only.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::{Action, FieldRule, Group, Lifetime, Path, Rewrite, Route, Rule};
+use runtime::time::sleep;
+use server::{Config, Origin as OriginUrl};
+
+use crate::common::Response;
+use crate::origin::{Origin, expected};
+use crate::world::{Client, ORIGIN, World, address, each_way, reverse, scheme};
+
+const OTHER: &str = "10.0.0.3:80";
+
+fn rule(name: &str, when: &str) -> Rule {
+    Rule {
+        name: name.to_owned(),
+        when: when.parse().unwrap(),
+        action: None,
+        rewrite: None,
+        request: Vec::new(),
+        response: Vec::new(),
+        store: true,
+        compression: true,
+        lifetime: None,
+    }
+}
+
+fn answer(status: u16) -> Option<Action> {
+    Some(Action::Answer { status, body: "by a rule".to_owned() })
+}
+
+fn set(name: &str, value: &str) -> Vec<FieldRule> {
+    vec![FieldRule::Set(name.to_owned(), value.to_owned())]
+}
+
+fn with(routes: Vec<Route>, rules: Vec<Rule>) -> Config {
+    let group = |name, at| Group::of(name, [OriginUrl::at(address(at))]);
+    let groups = vec![group("first", ORIGIN), group("other", OTHER)];
+    Config { groups, routes, rules, ..reverse() }
+}
+
+async fn get(client: &mut Client, target: &str, fields: &str) -> Response {
+    client.ask(format!("GET {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n").as_bytes()).await
+}
+
+fn is_hit(got: &Response) -> bool {
+    got.field("cache-status").is_some_and(|status| status.starts_with("plimsoll; hit"))
+}
+
+/// `Cache-Control: immutable`, set for assets, made a missing asset a 404 for a year.
+#[test]
+fn a_change_of_fields_can_ask_for_the_status() {
+    let config = || {
+        let assets = Rule {
+            response: set("Cache-Control", "max-age=31536000, immutable"),
+            ..rule("assets", "path.startsWith('/assets/') && status == 200")
+        };
+        let missing = Rule {
+            lifetime: Some(Lifetime { ttl: Some(Duration::from_secs(5)), ..Lifetime::default() }),
+            ..rule("missing", "status == 404")
+        };
+        with(Vec::new(), vec![assets, missing])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let (there, gone) = ("/assets/a?size=9", "/assets/b?size=9&status=404");
+        for round in 0..2 {
+            let got = get(&mut client, there, "").await;
+            assert_eq!(got.field("cache-control"), Some("max-age=31536000, immutable"));
+            assert_eq!(is_hit(&got), round > 0);
+            let got = get(&mut client, gone, "").await;
+            assert_eq!((got.status, got.field("cache-control")), (404, None));
+            assert_eq!(is_hit(&got), round > 0);
+        }
+        sleep(Duration::from_secs(6)).await;
+        assert!(!is_hit(&get(&mut client, gone, "").await), "a rule gave it five seconds");
+        assert_eq!((world.origin.count(there), world.origin.count(gone)), (1, 2));
+    });
+}
+
+/// A hit is judged as any other request.
+#[test]
+fn a_stored_response_is_refused_to_whom_a_rule_refuses_it() {
+    let config = || {
+        let secret = Rule {
+            action: answer(403),
+            ..rule("secret", "path.startsWith('/secret') && cookies['role'] != 'staff'")
+        };
+        with(Vec::new(), vec![secret])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let target = "/secret/a?size=9&cc=max-age=60";
+        let staff = "Cookie: role=staff\r\n";
+        for round in 0..2 {
+            let got = get(&mut client, target, staff).await;
+            assert_eq!((got.status, is_hit(&got)), (200, round > 0));
+        }
+        for spelled in [target, "/x/..//%73ecret/a?size=9&cc=max-age=60"] {
+            let got = get(&mut client, spelled, "").await;
+            assert_eq!((got.status, &got.body[..]), (403, &b"by a rule"[..]), "{spelled}");
+        }
+        assert_eq!(world.origin.seen.borrow().len(), 1);
+    });
+}
+
+#[test]
+fn rules_redirect_and_rewrite_by_what_they_capture() {
+    let config = || {
+        let old = Rule {
+            action: Some(Action::Redirect {
+                status: 301,
+                location: "https://{host}/new/{rest}?was={path}".to_owned(),
+                with_path: false,
+            }),
+            ..rule("old", "path.matches('^/old/(?P<rest>.*)$')")
+        };
+        let api = Rule {
+            rewrite: Some(Rewrite::Strip("/api".to_owned())),
+            ..rule("api", "path.startsWith('/api/')")
+        };
+        let shop = Rule {
+            rewrite: Some(Rewrite::To("/s/{name}/{path}".to_owned())),
+            ..rule("shop", "path.matches('^/shop-(?P<name>[a-z]+)')")
+        };
+        with(Vec::new(), vec![old, api, shop])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let got = get(&mut client, "/old/a/b%20c", "").await;
+        let location = "https://site/new/a/b%20c?was=/old/a/b%20c";
+        assert_eq!((got.status, got.field("location")), (301, Some(location)));
+        for (asked, sent) in [
+            ("/api/v1?size=3&cc=max-age=60", "/v1?size=3&cc=max-age=60"),
+            ("/shop-de?size=3", "/s/de//shop-de?size=3"),
+        ] {
+            let got = get(&mut client, asked, "").await;
+            assert_eq!((got.status, got.body), (200, expected(sent, None)), "{asked}");
+        }
+        // It is stored by the path that was requested.
+        assert!(is_hit(&get(&mut client, "/api/v1?size=3&cc=max-age=60", "").await));
+        // Two readings are two paths to rewrite.
+        assert_eq!(get(&mut client, "/api/%2fv1?size=3", "").await.status, 400);
+        assert_eq!(world.origin.seen.borrow().len(), 2);
+    });
+}
+
+#[test]
+fn rules_choose_the_upstream_and_what_it_gets() {
+    let config = || {
+        let canary = Rule {
+            action: Some(Action::Group("other".to_owned())),
+            request: set("X-Canary", "{cookie.id} to {upstream}"),
+            store: false,
+            ..rule("canary", "share(cookies['id']) < 0.5 && 'id' in cookies")
+        };
+        let all = Rule {
+            request: set("X-Client", "{client}"),
+            ..rule("all", "scheme in ['http', 'https']")
+        };
+        with(Vec::new(), vec![canary, all])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let other = Origin::start(address(OTHER));
+        let mut client = Client::new().await;
+        let mut to_other = 0;
+        for id in 0..20 {
+            let target = format!("/{id}?size=3&cc=max-age=60");
+            let before = other.count(&target);
+            let cookie = format!("Cookie: id={id}\r\n");
+            for _ in 0..2 {
+                assert_eq!(get(&mut client, &target, &cookie).await.status, 200);
+            }
+            match other.count(&target) - before {
+                0 => assert_eq!(world.origin.count(&target), 1, "the second was a hit"),
+                2 => to_other += 1,
+                some => panic!("{some} of 2 requests of one client: a client keeps its side"),
+            }
+        }
+        assert!((5..=15).contains(&to_other), "{to_other} of 20");
+        let seen = other.seen.borrow();
+        assert!(seen.iter().all(|one| one.field("x-canary").unwrap().ends_with(" to other")));
+        let seen = world.origin.seen.borrow();
+        assert!(seen.iter().all(|one| one.field("x-client").is_some_and(|is| is != "{client}")));
+    });
+}
+
+#[test]
+fn rules_keep_requests_and_responses_out_of_the_store() {
+    let config = || {
+        let session = Rule { store: false, ..rule("session", "'session' in cookies") };
+        let large = Rule { store: false, ..rule("large", "size > 1000 || 'x-none' in response") };
+        with(Vec::new(), vec![session, large])
+    };
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let small = "/small?size=9&cc=max-age=60";
+        assert!(!is_hit(&get(&mut client, small, "Cookie: session=1\r\n").await));
+        assert!(!is_hit(&get(&mut client, small, "").await), "nothing was stored");
+        assert!(is_hit(&get(&mut client, small, "Cookie: sessions=1\r\n").await));
+        assert!(!is_hit(&get(&mut client, small, "Cookie: a=b; session=\r\n").await));
+        let large = "/large?size=1001&cc=max-age=60";
+        for _ in 0..2 {
+            let got = get(&mut client, large, "").await;
+            assert!(!is_hit(&got) && got.body.len() == 1001);
+        }
+    });
+}
+
+/// Routes with the same hosts and path, and settings of keys of their own.
+#[test]
+fn a_purge_removes_what_each_route_for_a_url_has_stored() {
+    let config = || {
+        let mut keyed = Route::to("first");
+        keyed.when = Some("args['lang'] == ''".parse().unwrap());
+        keyed.key.query = config::Query::None;
+        let mut config = with(vec![keyed, Route::to("first")], Vec::new());
+        config.purge.from = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
+        config
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let (keyed, plain) = ("/a?cc=max-age=60&size=5", "/a?cc=max-age=60&size=5&lang=de");
+        for target in [keyed, plain] {
+            assert!(!is_hit(&get(&mut client, target, "").await));
+            assert!(is_hit(&get(&mut client, target, "").await));
+        }
+        assert!(is_hit(&get(&mut client, "/a?other", "").await), "its route drops the query");
+        let purge = format!("PURGE {keyed} HTTP/1.1\r\nHost: site\r\n\r\n");
+        assert_eq!(client.ask(purge.as_bytes()).await.status, 200);
+        assert!(!is_hit(&get(&mut client, keyed, "").await));
+        assert!(is_hit(&get(&mut client, plain, "").await));
+        let purge = format!("PURGE {plain} HTTP/1.1\r\nHost: site\r\n\r\n");
+        assert_eq!(client.ask(purge.as_bytes()).await.status, 200);
+        assert!(!is_hit(&get(&mut client, plain, "").await));
+        // The URL of the second could have taken the first route, which stores without the query.
+        assert!(!is_hit(&get(&mut client, keyed, "").await));
+        assert_eq!(world.origin.seen.borrow().len(), 5);
+    });
+}
+
+#[test]
+fn a_route_with_a_condition_is_not_there_for_other_requests() {
+    let config = || {
+        let path = |path: &str| Path::Prefix(path.to_owned());
+        let writes = Route {
+            when: Some("!(method in ['GET', 'HEAD'])".parse().unwrap()),
+            path: path("/api"),
+            store: false,
+            ..Route::to("other")
+        };
+        let closed = Route {
+            when: Some("args['closed'] != ''".parse().unwrap()),
+            action: Action::Answer { status: 503, body: String::new() },
+            path: path("/api/x"),
+            ..Route::to("")
+        };
+        with(vec![writes, closed, Route::to("first")], Vec::new())
+    };
+    each_way(config, async |world: Rc<World>| {
+        let other = Origin::start(address(OTHER));
+        let mut client = Client::new().await;
+        let target = "/api/x?size=5";
+        assert_eq!(get(&mut client, target, "").await.status, 200);
+        let post = format!("POST {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(client.ask(post.as_bytes()).await.status, 200);
+        assert_eq!((world.origin.count(target), other.count(target)), (1, 1));
+        assert!(matches!(scheme(), "http" | "https"));
+    });
+}
