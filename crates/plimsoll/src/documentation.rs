@@ -48,8 +48,16 @@ const PARTIAL: &[&str] = &[
     "No such file or directory",
 ];
 
+/// The beginning of a file in `conditions.md`.
+const BEGINNING: &str = "[[listen]]\naddress = '127.0.0.1:8080'\nname = 'outside'\n\
+    [[upstream]]\nname = 'site'\nserver = [{ url = 'http://127.0.0.1:8000' }]\n\
+    [[upstream]]\nname = 'canary'\nserver = [{ url = 'http://127.0.0.1:8001' }]\n";
+
 /// What is wrong with a part of a configuration file.
 fn faults_of_keys(text: &str) -> Vec<String> {
+    // What an example expects is tested behind the beginning of a file.
+    let begun = format!("{BEGINNING}{text}");
+    let text = if text.contains("[[expect]]") { &begun } else { text };
     // No name is looked up: each is another address of this machine.
     let mut parts = text.split("://");
     let mut local = parts.next().unwrap_or_default().to_owned();
@@ -60,8 +68,12 @@ fn faults_of_keys(text: &str) -> Vec<String> {
     let directory = tempfile::tempdir().expect("there is room for a file");
     let file = directory.path().join("part.toml");
     std::fs::write(&file, local).expect("there is room for a file");
-    let unusable = server::Settings::read(&file).err();
-    let problems = unusable.into_iter().flat_map(|unusable| unusable.problems);
+    let unusable = match server::Settings::read(&file) {
+        Ok(settings) => return server::dry::unmet(&settings.config),
+        Err(unusable) => unusable,
+    };
+    assert!(!text.contains("[[expect]]"), "its expectations are not tested: {unusable}");
+    let problems = [unusable].into_iter().flat_map(|unusable| unusable.problems);
     let messages = problems.map(|problem| problem.message);
     messages.filter(|text| !PARTIAL.iter().any(|partial| text.contains(partial))).collect()
 }

@@ -237,7 +237,7 @@ impl Table for ListTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
-        if self.values.is_empty() && self.file.is_none() {
+        if self.values.is_empty() && !here.has("file") {
             here.mistake_here("this list is empty: write values or file");
         }
     }
@@ -274,7 +274,7 @@ impl Table for MapTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
-        if self.entries.is_empty() && self.file.is_none() {
+        if self.entries.is_empty() && !here.has("file") {
             here.mistake_here("this map is empty: write entries or file");
         }
     }

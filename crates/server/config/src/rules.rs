@@ -383,3 +383,6 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

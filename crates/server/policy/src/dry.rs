@@ -81,7 +81,9 @@ impl Question {
             (Some(rest), _) => (Scheme::Http, rest),
             (_, Some(rest)) => (Scheme::Https, rest),
             _ => {
-                return Err(format!("{request:?} is not a method and a URL: GET https://host/path"));
+                return Err(format!(
+                    "{request:?} is not a method and a URL: GET https://host/path"
+                ));
             }
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
