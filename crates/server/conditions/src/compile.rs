@@ -123,6 +123,8 @@ pub(crate) enum Atom {
     Among(Operand, Box<[Box<[u8]>]>),
     InList(Operand, Arc<List>),
     InMap(Operand, Arc<Map>),
+    /// An int between two ints, or equal to one of them.
+    Between(Int, i64, i64),
     Numbers(Figure, Order, Figure),
     NumberIn(Figure, Box<[Figure]>),
     Within(Arc<Networks>),
@@ -159,15 +161,21 @@ pub(crate) enum Source {
     Mapped(Arc<Map>, Operand),
 }
 
-/// A number of an atom.
-#[derive(Debug)]
-pub(crate) enum Figure {
+/// A variable that is an int.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Int {
     Port,
     Hour,
     Minute,
     Weekday,
     Status,
     Size,
+}
+
+/// A number of an atom.
+#[derive(Debug)]
+pub(crate) enum Figure {
+    Variable(Int),
     Random,
     Share(Operand),
     Length(Operand),
@@ -218,7 +226,7 @@ impl Builder {
         let atoms: Box<[Placed]> =
             placed.map(|(test, place)| Placed { atom: atom(test, &sources), place }).collect();
         for condition in &mut conditions {
-            condition.guard = guard(&condition.code, &atoms);
+            condition.guard = guard(&condition.code, &atoms, &uses);
         }
         Conditions { conditions: conditions.into(), atoms, slots, indexes: indexes.collect() }
     }
@@ -317,19 +325,21 @@ fn uses_of(conditions: &[Condition], atoms: usize) -> Vec<usize> {
     uses
 }
 
-/// A term of `&&` that an index finds.
-fn guard(code: &Code, atoms: &[Placed]) -> Option<Guard> {
-    match code {
+/// A term of `&&` that an index finds. Of several terms, the term with the fewest uses holds for the
+/// fewest requests, as a rule.
+fn guard(code: &Code, atoms: &[Placed], uses: &[usize]) -> Option<Guard> {
+    let by_index = |code: &Code| match code {
         Code::Atom { atom, is_not: false } => match atoms[usize::from(*atom)].place {
-            Place::Index(index, bit) => Some(Guard { index, bit, is_whole: true }),
+            Place::Index(index, bit) => Some((uses[usize::from(*atom)], index, bit)),
             _ => None,
         },
-        Code::All(inner) => {
-            let guard = inner.iter().find_map(|code| guard(code, atoms))?;
-            Some(Guard { is_whole: false, ..guard })
-        }
         _ => None,
-    }
+    };
+    let (found, is_whole) = match code {
+        Code::All(inner) => (inner.iter().filter_map(by_index).min(), false),
+        code => (by_index(code), true),
+    };
+    found.map(|(_, index, bit)| Guard { index, bit, is_whole })
 }
 
 /// Calls `look` with each string of a test that has a slot, inner strings first.
@@ -388,9 +398,10 @@ fn atom(test: &Test, sources: &Interned<Text>) -> Atom {
                 TextTest::InMap(map) => Atom::InMap(of, Arc::clone(map)),
             }
         }
-        Test::Numbers(one, order, other) => {
-            Atom::Numbers(figure(one, sources), *order, figure(other, sources))
-        }
+        Test::Numbers(one, order, other) => match (figure(one, sources), figure(other, sources)) {
+            (Figure::Variable(one), Figure::Int(other)) => between(one, *order, other),
+            (one, other) => Atom::Numbers(one, *order, other),
+        },
         Test::NumberIn(of, values) => {
             let values = values.iter().map(|value| figure(value, sources)).collect();
             Atom::NumberIn(figure(of, sources), values)
@@ -403,6 +414,19 @@ fn atom(test: &Test, sources: &Interned<Text>) -> Atom {
             Table::Args => Atom::HasArg(name.clone()),
         },
     }
+}
+
+/// A comparison of an int with an int.
+fn between(one: Int, order: Order, other: i64) -> Atom {
+    let (least, most) = match order {
+        Order::Is => (other, other),
+        Order::Less => (i64::MIN, other.saturating_sub(1)),
+        Order::AtMost => (i64::MIN, other),
+        Order::More => (other.saturating_add(1), i64::MAX),
+        Order::AtLeast => (other, i64::MAX),
+        Order::IsNot => unreachable!("a test has no `!=`: its term is negated"),
+    };
+    Atom::Between(one, least, most)
 }
 
 fn operand(text: &Text, sources: &Interned<Text>) -> Operand {
@@ -435,12 +459,12 @@ fn source(text: &Text, sources: &Interned<Text>) -> Source {
 
 fn figure(number: &Number, sources: &Interned<Text>) -> Figure {
     match number {
-        Number::Port => Figure::Port,
-        Number::Hour => Figure::Hour,
-        Number::Minute => Figure::Minute,
-        Number::Weekday => Figure::Weekday,
-        Number::Status => Figure::Status,
-        Number::Size => Figure::Size,
+        Number::Port => Figure::Variable(Int::Port),
+        Number::Hour => Figure::Variable(Int::Hour),
+        Number::Minute => Figure::Variable(Int::Minute),
+        Number::Weekday => Figure::Variable(Int::Weekday),
+        Number::Status => Figure::Variable(Int::Status),
+        Number::Size => Figure::Variable(Int::Size),
         Number::Random => Figure::Random,
         Number::Share(text) => Figure::Share(operand(text, sources)),
         Number::Length(text) => Figure::Length(operand(text, sources)),

@@ -33,10 +33,14 @@ impl Index {
                     bits.iter().copied().for_each(found);
                 }
             }
-            Index::Prefixes(affixes) => {
-                affixes.find(|affix| (**affix).cmp(value), |affix| value.starts_with(affix), found)
-            }
+            Index::Prefixes(affixes) => affixes.find(
+                head(value),
+                |affix| affix.cmp(value),
+                |affix| value.starts_with(affix),
+                found,
+            ),
             Index::Suffixes(affixes) => affixes.find(
+                tail(value),
                 |affix| reversed_order(affix, value),
                 |affix| value.ends_with(affix),
                 found,
@@ -61,13 +65,13 @@ impl Index {
     /// The index of terms on prefixes.
     pub(crate) fn prefixes(terms: Vec<(Box<[u8]>, u16)>) -> Index {
         let is_in = |one: &[u8], other: &[u8]| other.starts_with(one);
-        Index::Prefixes(Affixes::new(terms, |one, other| one.cmp(other), is_in))
+        Index::Prefixes(Affixes::new(terms, head, |one, other| one.cmp(other), is_in))
     }
 
     /// The index of terms on suffixes.
     pub(crate) fn suffixes(terms: Vec<(Box<[u8]>, u16)>) -> Index {
         let is_in = |one: &[u8], other: &[u8]| other.ends_with(one);
-        Index::Suffixes(Affixes::new(terms, reversed_order, is_in))
+        Index::Suffixes(Affixes::new(terms, tail, reversed_order, is_in))
     }
 
     /// The index of terms on patterns, without the terms whose patterns exceed a limit alone.
@@ -111,9 +115,27 @@ fn reversed_order(one: &[u8], other: &[u8]) -> Ordering {
     one.iter().rev().cmp(other.iter().rev())
 }
 
+/// The first bytes as a number. Numbers are ordered as the strings, or equal.
+fn head(text: &[u8]) -> u64 {
+    match text.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => text.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
+    }
+}
+
+/// The same of a string that is read from its end.
+fn tail(text: &[u8]) -> u64 {
+    match text.last_chunk() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => text.iter().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
+    }
+}
+
 /// Prefixes, or suffixes.
 #[derive(Debug)]
 pub(crate) struct Affixes {
+    /// `head` or `tail` of each.
+    keys: Box<[u64]>,
     all: Box<[Affix]>,
 }
 
@@ -128,6 +150,7 @@ struct Affix {
 impl Affixes {
     fn new(
         mut terms: Vec<(Box<[u8]>, u16)>,
+        key: impl Fn(&[u8]) -> u64,
         order: impl Fn(&[u8], &[u8]) -> Ordering,
         is_in: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Affixes {
@@ -144,7 +167,9 @@ impl Affixes {
             }
             all.push(Affix { text, bits: vec![bit], shorter });
         }
-        Affixes { all: all.into() }
+        let keys: Box<[u64]> = all.iter().map(|affix| key(&affix.text)).collect();
+        debug_assert!(keys.is_sorted(), "keys are ordered as the strings");
+        Affixes { keys, all: all.into() }
     }
 
     /// The greatest affix that is not after the value is an affix of it, or else starts with each
@@ -152,11 +177,15 @@ impl Affixes {
     #[inline]
     fn find(
         &self,
-        order: impl Fn(&Box<[u8]>) -> Ordering,
+        key: u64,
+        order: impl Fn(&[u8]) -> Ordering,
         is_in: impl Fn(&[u8]) -> bool,
         mut found: impl FnMut(u16),
     ) {
-        let mut next = self.all.partition_point(|affix| order(&affix.text) != Ordering::Greater);
+        let mut next = self.keys.partition_point(|other| *other < key);
+        let alike = self.keys[next..].partition_point(|other| *other == key);
+        let is_before = |affix: &Affix| order(&affix.text) != Ordering::Greater;
+        next += self.all[next..next + alike].partition_point(is_before);
         let mut holds = false;
         while next > 0 {
             let affix = &self.all[next - 1];

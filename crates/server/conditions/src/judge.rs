@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use twox_hash::XxHash3_64;
 
-use crate::compile::{Atom, Code, Conditions, Figure, Id, Operand, Place, Placed, Source};
+use crate::compile::{Atom, Code, Conditions, Figure, Id, Int, Operand, Place, Placed, Source};
 use crate::facts::Facts;
 use crate::limits::{BITS_MAX, SLOTS_IN_PLACE_MAX};
 use crate::networks::canonical;
@@ -18,6 +18,8 @@ use crate::value::{self, Value};
 pub struct Judge<'c, 'f> {
     conditions: &'c Conditions,
     facts: Facts<'f>,
+    /// The client's address, canonical.
+    client: IpAddr,
     scratch: Scratch,
     /// The values of the first slots, once they have been looked up.
     slots: [Option<Value<'c, 'f>>; SLOTS_IN_PLACE_MAX],
@@ -46,6 +48,7 @@ impl Conditions {
         Judge {
             conditions: self,
             facts,
+            client: canonical(facts.client),
             scratch: Scratch::new(),
             slots: [None; SLOTS_IN_PLACE_MAX],
             looked: 0,
@@ -163,10 +166,24 @@ impl<'c, 'f> Judge<'c, 'f> {
         });
     }
 
+    /// Tests an atom: here the tests that need no value of a slot.
+    #[inline]
     fn test(&mut self, atom: &'c Atom) -> bool {
+        match atom {
+            Atom::Between(of, least, most) => {
+                let value = self.int(*of);
+                *least <= value && value <= *most
+            }
+            Atom::Within(networks) => networks.has(self.client),
+            atom => self.test_values(atom),
+        }
+    }
+
+    #[inline(never)]
+    fn test_values(&mut self, atom: &'c Atom) -> bool {
         let facts = &self.facts;
         match atom {
-            Atom::Is(one, other) => self.with(one, other, |one, other| one == other),
+            Atom::Is(one, other) => self.with(one, other, is_same),
             Atom::Starts(one, other) => self.with(one, other, <[u8]>::starts_with),
             Atom::Ends(one, other) => self.with(one, other, <[u8]>::ends_with),
             Atom::Contains(one, other) => {
@@ -187,7 +204,7 @@ impl<'c, 'f> Judge<'c, 'f> {
                 let of = self.number(of);
                 values.iter().any(|value| is_ordered(&of, Order::Is, &self.number(value)))
             }
-            Atom::Within(networks) => networks.has(self.client()),
+            Atom::Between(..) | Atom::Within(_) => unreachable!("`test` has tested it"),
             Atom::HasField(name, spelling) => value::has_field(&facts.fields, *name, spelling),
             Atom::HasResponse(name, spelling) => {
                 let response = facts.response.as_ref();
@@ -196,10 +213,6 @@ impl<'c, 'f> Judge<'c, 'f> {
             Atom::HasCookie(name) => value::cookie(&facts.fields, name).is_some(),
             Atom::HasArg(name) => value::has_arg(facts.query, name),
         }
-    }
-
-    fn client(&self) -> IpAddr {
-        canonical(self.facts.client)
     }
 
     fn of<R>(&mut self, operand: &'c Operand, look: impl FnOnce(&[u8]) -> R) -> R {
@@ -285,23 +298,28 @@ impl<'c, 'f> Judge<'c, 'f> {
         }
     }
 
-    fn number(&mut self, figure: &'c Figure) -> Num {
+    #[inline]
+    fn int(&self, of: Int) -> i64 {
         let facts = &self.facts;
         let (day_s, hour_s) = (86_400, 3_600);
-        match figure {
-            Figure::Port => Num::Int(i64::from(facts.port)),
-            Figure::Hour => Num::Int((facts.now_s % day_s / hour_s) as i64),
-            Figure::Minute => Num::Int((facts.now_s % hour_s / 60) as i64),
+        match of {
+            Int::Port => i64::from(facts.port),
+            Int::Hour => (facts.now_s % day_s / hour_s) as i64,
+            Int::Minute => (facts.now_s % hour_s / 60) as i64,
             // The first day of 1970 was a Thursday.
-            Figure::Weekday => Num::Int(((facts.now_s / day_s + 4) % 7) as i64),
-            Figure::Status => {
-                Num::Int(facts.response.map_or(0, |response| i64::from(response.status)))
+            Int::Weekday => ((facts.now_s / day_s + 4) % 7) as i64,
+            Int::Status => facts.response.as_ref().map_or(0, |response| i64::from(response.status)),
+            Int::Size => {
+                let size = facts.response.as_ref().and_then(|response| response.size);
+                size.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX))
             }
-            Figure::Size => {
-                let size = facts.response.and_then(|response| response.size);
-                Num::Int(size.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX)))
-            }
-            Figure::Random => Num::Double(facts.random),
+        }
+    }
+
+    fn number(&mut self, figure: &'c Figure) -> Num {
+        match figure {
+            Figure::Variable(of) => Num::Int(self.int(*of)),
+            Figure::Random => Num::Double(self.facts.random),
             Figure::Share(of) => Num::Double(self.of(of, share)),
             Figure::Length(of) => Num::Int(self.of(of, length)),
             Figure::Int(value) => Num::Int(*value),
@@ -336,7 +354,8 @@ impl<'c, 'f> Judge<'c, 'f> {
                 }
             }
             Atom::NumberIn(of, _) => self.shown_number(of),
-            Atom::Within(_) => self.client().to_string(),
+            Atom::Between(of, ..) => self.int(*of).to_string(),
+            Atom::Within(_) => self.client.to_string(),
             Atom::HasField(..) | Atom::HasResponse(..) | Atom::HasCookie(_) | Atom::HasArg(_) => {
                 presence(self.test(atom))
             }
@@ -394,6 +413,12 @@ impl<'c, 'f> Judge<'c, 'f> {
             }
         }
     }
+}
+
+/// Equality. An empty slice may have no memory, where some processors compare zero bytes slowly.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && (one.is_empty() || one == other)
 }
 
 /// The share of a value: its XXH3 hash as a double, at least 0 and less than 1. The hash has no seed,

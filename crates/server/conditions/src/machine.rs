@@ -73,21 +73,38 @@ impl Machine {
                 found(self.table.match_pattern(state, index).as_usize());
             }
         };
-        let mut state = self.start;
-        for byte in value {
+        let (mut state, mut rest) = (self.start, self.skipped(self.start, value));
+        while let [byte, after @ ..] = rest {
             state = self.table.next_state(state, *byte);
+            rest = after;
             if self.table.is_special_state(state) {
                 if self.table.is_match_state(state) {
                     note(state);
                 } else if self.table.is_dead_state(state) {
                     return;
                 }
+                rest = self.skipped(state, rest);
             }
         }
         let end = self.table.next_eoi_state(state);
         if self.table.is_match_state(end) {
             note(end);
         }
+    }
+
+    /// The bytes from the first byte that can change a state.
+    #[inline]
+    fn skipped<'v>(&self, state: StateID, value: &'v [u8]) -> &'v [u8] {
+        if !self.table.is_accel_state(state) {
+            return value;
+        }
+        let found = match *self.table.accelerator(state) {
+            [one] => memchr::memchr(one, value),
+            [one, two] => memchr::memchr2(one, two, value),
+            [one, two, three] => memchr::memchr3(one, two, three, value),
+            _ => Some(0),
+        };
+        &value[found.unwrap_or(value.len())..]
     }
 
     /// Whether some pattern matches the empty string at the start of every value.

@@ -27,14 +27,20 @@ pub(crate) fn field<'c, 'f>(
         }
         return joined(fields.all(name), scratch);
     }
-    joined(fields.values(spelling), scratch)
+    joined(others(fields, spelling), scratch)
 }
 
 pub(crate) fn has_field(fields: &Fields<'_>, name: Name, spelling: &[u8]) -> bool {
     match name {
-        Name::Other => fields.values(spelling).next().is_some(),
+        Name::Other => others(fields, spelling).next().is_some(),
         known => fields.has(known),
     }
+}
+
+/// The values of fields with a name that is not known to `http1`.
+fn others<'f>(fields: &Fields<'f>, spelling: &[u8]) -> impl Iterator<Item = &'f [u8]> {
+    let is_it = |name: &[u8]| name.len() == spelling.len() && name.eq_ignore_ascii_case(spelling);
+    fields.iter().filter(move |(name, _)| is_it(name)).map(|(_, value)| value)
 }
 
 fn joined<'c, 'f>(
