@@ -509,7 +509,7 @@ impl Checker<'_> {
         }
         let networks = Networks::new(networks);
         if networks.is_everything() {
-            return Err(Mistake::new(&node.at, "every address is in these networks"));
+            return Err(Mistake::new(&node.at, "every address is in these networks, so this always holds"));
         }
         Ok(networks)
     }
