@@ -442,7 +442,12 @@ impl Checker<'_> {
                 }
                 let made_of =
                     if name == "glob" { Pattern::glob(&pattern) } else { Pattern::regex(&pattern) };
-                made(TextTest::Matches(made_of.map_err(|why| Mistake::new(&with.at, why))?))
+                let pattern = made_of.map_err(|why| Mistake::new(&with.at, why))?;
+                if pattern.matches_everything() {
+                    let why = "every string matches this, so this always holds";
+                    return Err(Mistake::new(at, why));
+                }
+                made(TextTest::Matches(pattern))
             }
             "size" => {
                 let [] = arguments(node, call)?;
@@ -504,7 +509,7 @@ impl Checker<'_> {
         }
         let networks = Networks::new(networks);
         if networks.is_everything() {
-            return Err(Mistake::new(&node.at, "every address is in these networks"));
+            return Err(Mistake::new(&node.at, "every address is in these networks, so this always holds"));
         }
         Ok(networks)
     }

@@ -9,13 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use http1::Name;
+use memchr::memmem;
 
 use crate::facts::{Reads, Scope};
+use crate::index::Index;
 use crate::limits::{CONDITIONS_MAX, SLOTS_MAX, TERMS_MAX};
 use crate::lists::{List, Lists, Map};
 use crate::mistake::Mistake;
 use crate::networks::Networks;
 use crate::pattern::Pattern;
+use crate::plan::{self, Plan};
 use crate::syntax::Order;
 use crate::tree::{Number, Table, Term, Test, Text, TextTest, Tree};
 
@@ -43,8 +46,10 @@ pub struct Builder {
 #[derive(Debug)]
 pub struct Conditions {
     pub(crate) conditions: Box<[Condition]>,
-    pub(crate) atoms: Box<[Atom]>,
+    pub(crate) atoms: Box<[Placed]>,
     pub(crate) slots: Box<[Source]>,
+    /// Each with the value that it looks at.
+    pub(crate) indexes: Box<[(Operand, Index)]>,
 }
 
 /// One condition.
@@ -53,6 +58,8 @@ pub(crate) struct Condition {
     pub(crate) text: Box<str>,
     pub(crate) reads: Reads,
     pub(crate) code: Code,
+    /// A term without which the condition does not hold, if such a term has an index.
+    pub(crate) guard: Option<Guard>,
     /// The terms in the order of the text.
     pub(crate) terms: Box<[TermAt]>,
 }
@@ -63,6 +70,33 @@ pub(crate) struct TermAt {
     pub(crate) at: Range<usize>,
     pub(crate) atom: u16,
     pub(crate) is_not: bool,
+}
+
+/// A term that an index finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    pub(crate) index: u8,
+    pub(crate) bit: u16,
+    /// The term is the whole condition.
+    pub(crate) is_whole: bool,
+}
+
+/// An atom, and where its result is remembered.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) atom: Atom,
+    pub(crate) place: Place,
+}
+
+/// Where the result of an atom is remembered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Nowhere: one condition uses it.
+    None,
+    /// In this bit, once it has been tested.
+    Bit(u16),
+    /// In this bit, once this index has been looked at.
+    Index(u8, u16),
 }
 
 /// The tree of a condition, with terms by number.
@@ -83,10 +117,14 @@ pub(crate) enum Atom {
     Starts(Operand, Operand),
     Ends(Operand, Operand),
     Contains(Operand, Operand),
+    /// The needle is a literal, and the searcher is made.
+    Finds(Operand, Box<memmem::Finder<'static>>),
     Matches(Operand, Pattern),
     Among(Operand, Box<[Box<[u8]>]>),
     InList(Operand, Arc<List>),
     InMap(Operand, Arc<Map>),
+    /// An int between two ints, or equal to one of them.
+    Between(Int, i64, i64),
     Numbers(Figure, Order, Figure),
     NumberIn(Figure, Box<[Figure]>),
     Within(Arc<Networks>),
@@ -97,7 +135,7 @@ pub(crate) enum Atom {
 }
 
 /// A string of an atom.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Operand {
     Host,
     Path,
@@ -123,15 +161,21 @@ pub(crate) enum Source {
     Mapped(Arc<Map>, Operand),
 }
 
-/// A number of an atom.
-#[derive(Debug)]
-pub(crate) enum Figure {
+/// A variable that is an int.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Int {
     Port,
     Hour,
     Minute,
     Weekday,
     Status,
     Size,
+}
+
+/// A number of an atom.
+#[derive(Debug)]
+pub(crate) enum Figure {
+    Variable(Int),
     Random,
     Share(Operand),
     Length(Operand),
@@ -164,23 +208,27 @@ impl Builder {
             return too_many("different fields, cookies and arguments", SLOTS_MAX);
         }
         let id = Id(self.conditions.len() as u16);
-        let condition =
-            Condition { text: text.into(), reads: checked.reads(), code, terms: terms.into() };
+        let (text, reads, terms) = (text.into(), checked.reads(), terms.into());
+        let condition = Condition { text, reads, code, guard: None, terms };
         self.conditions.push(condition);
         Ok(id)
     }
 
     /// Compiles the conditions.
     pub fn build(self) -> Conditions {
-        let Builder { conditions, atoms, mut sources, .. } = self;
-        let atoms: Vec<Atom> = atoms.all.iter().map(|test| atom(test, &mut sources)).collect();
-        // A source may read other sources, which come before it.
-        let mut slots = Vec::with_capacity(sources.all.len());
-        while slots.len() < sources.all.len() {
-            let text = sources.all[slots.len()].clone();
-            slots.push(source(&text, &mut sources));
+        let Builder { mut conditions, atoms, sources, .. } = self;
+        let sources = by_use(&atoms.all, sources);
+        let slots = sources.all.iter().map(|text| source(text, &sources)).collect();
+        let uses = uses_of(&conditions, atoms.all.len());
+        let Plan { indexes, places } = plan::plan(&atoms.all, &uses);
+        let indexes = indexes.into_iter().map(|(text, index)| (operand(&text, &sources), index));
+        let placed = atoms.all.iter().zip(places);
+        let atoms: Box<[Placed]> =
+            placed.map(|(test, place)| Placed { atom: atom(test, &sources), place }).collect();
+        for condition in &mut conditions {
+            condition.guard = guard(&condition.code, &atoms, &uses);
         }
-        Conditions { conditions: conditions.into(), atoms: atoms.into(), slots: slots.into() }
+        Conditions { conditions: conditions.into(), atoms, slots, indexes: indexes.collect() }
     }
 
     fn code(&mut self, tree: &Tree, terms: &mut Vec<TermAt>) -> Code {
@@ -253,6 +301,47 @@ impl<T: Clone + Eq + Hash> Interned<T> {
     }
 }
 
+/// The sources, the most used first: the first slots are remembered where they are.
+fn by_use(tests: &[Test], sources: Interned<Text>) -> Interned<Text> {
+    let mut uses = vec![0_usize; sources.all.len()];
+    for test in tests {
+        each_slot(test, &mut |text| uses[usize::from(sources.numbers[text])] += 1);
+    }
+    let mut order: Vec<usize> = (0..uses.len()).collect();
+    order.sort_by_key(|slot| std::cmp::Reverse(uses[*slot]));
+    let mut sorted = Interned::default();
+    for slot in order {
+        sorted.number(&sources.all[slot]);
+    }
+    sorted
+}
+
+/// How many places of conditions use each atom.
+fn uses_of(conditions: &[Condition], atoms: usize) -> Vec<usize> {
+    let mut uses = vec![0; atoms];
+    for term in conditions.iter().flat_map(|condition| &condition.terms) {
+        uses[usize::from(term.atom)] += 1;
+    }
+    uses
+}
+
+/// A term of `&&` that an index finds. Of several terms, the term with the fewest uses holds for the
+/// fewest requests, as a rule.
+fn guard(code: &Code, atoms: &[Placed], uses: &[usize]) -> Option<Guard> {
+    let by_index = |code: &Code| match code {
+        Code::Atom { atom, is_not: false } => match atoms[usize::from(*atom)].place {
+            Place::Index(index, bit) => Some((uses[usize::from(*atom)], index, bit)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (found, is_whole) = match code {
+        Code::All(inner) => (inner.iter().filter_map(by_index).min(), false),
+        code => (by_index(code), true),
+    };
+    found.map(|(_, index, bit)| Guard { index, bit, is_whole })
+}
+
 /// Calls `look` with each string of a test that has a slot, inner strings first.
 fn each_slot<'t>(test: &'t Test, look: &mut dyn FnMut(&'t Text)) {
     let number = |number: &'t Number, look: &mut dyn FnMut(&'t Text)| {
@@ -291,7 +380,7 @@ fn each_slot_of<'t>(text: &'t Text, look: &mut dyn FnMut(&'t Text)) {
     }
 }
 
-fn atom(test: &Test, sources: &mut Interned<Text>) -> Atom {
+fn atom(test: &Test, sources: &Interned<Text>) -> Atom {
     match test {
         Test::Text(text, how) => {
             let of = operand(text, sources);
@@ -299,6 +388,9 @@ fn atom(test: &Test, sources: &mut Interned<Text>) -> Atom {
                 TextTest::Is(with) => Atom::Is(of, operand(with, sources)),
                 TextTest::Starts(with) => Atom::Starts(of, operand(with, sources)),
                 TextTest::Ends(with) => Atom::Ends(of, operand(with, sources)),
+                TextTest::Contains(Text::Literal(with)) => {
+                    Atom::Finds(of, Box::new(memmem::Finder::new(with).into_owned()))
+                }
                 TextTest::Contains(with) => Atom::Contains(of, operand(with, sources)),
                 TextTest::Matches(pattern) => Atom::Matches(of, pattern.clone()),
                 TextTest::Among(values) => Atom::Among(of, values.clone()),
@@ -306,9 +398,10 @@ fn atom(test: &Test, sources: &mut Interned<Text>) -> Atom {
                 TextTest::InMap(map) => Atom::InMap(of, Arc::clone(map)),
             }
         }
-        Test::Numbers(one, order, other) => {
-            Atom::Numbers(figure(one, sources), *order, figure(other, sources))
-        }
+        Test::Numbers(one, order, other) => match (figure(one, sources), figure(other, sources)) {
+            (Figure::Variable(one), Figure::Int(other)) => between(one, *order, other),
+            (one, other) => Atom::Numbers(one, *order, other),
+        },
         Test::NumberIn(of, values) => {
             let values = values.iter().map(|value| figure(value, sources)).collect();
             Atom::NumberIn(figure(of, sources), values)
@@ -323,7 +416,20 @@ fn atom(test: &Test, sources: &mut Interned<Text>) -> Atom {
     }
 }
 
-fn operand(text: &Text, sources: &mut Interned<Text>) -> Operand {
+/// A comparison of an int with an int.
+fn between(one: Int, order: Order, other: i64) -> Atom {
+    let (least, most) = match order {
+        Order::Is => (other, other),
+        Order::Less => (i64::MIN, other.saturating_sub(1)),
+        Order::AtMost => (i64::MIN, other),
+        Order::More => (other.saturating_add(1), i64::MAX),
+        Order::AtLeast => (other, i64::MAX),
+        Order::IsNot => unreachable!("a test has no `!=`: its term is negated"),
+    };
+    Atom::Between(one, least, most)
+}
+
+fn operand(text: &Text, sources: &Interned<Text>) -> Operand {
     match text {
         Text::Host => Operand::Host,
         Text::Path => Operand::Path,
@@ -335,11 +441,11 @@ fn operand(text: &Text, sources: &mut Interned<Text>) -> Operand {
         Text::Sni => Operand::Sni,
         Text::ClientSubject => Operand::ClientSubject,
         Text::Literal(value) => Operand::Literal(value.clone()),
-        Text::Of(..) | Text::Lower(_) | Text::Mapped(..) => Operand::Slot(sources.number(text)),
+        Text::Of(..) | Text::Lower(_) | Text::Mapped(..) => Operand::Slot(sources.numbers[text]),
     }
 }
 
-fn source(text: &Text, sources: &mut Interned<Text>) -> Source {
+fn source(text: &Text, sources: &Interned<Text>) -> Source {
     match text {
         Text::Of(Table::Fields, name) => Source::Field(Name::from_bytes(name), name.clone()),
         Text::Of(Table::Response, name) => Source::Response(Name::from_bytes(name), name.clone()),
@@ -351,14 +457,14 @@ fn source(text: &Text, sources: &mut Interned<Text>) -> Source {
     }
 }
 
-fn figure(number: &Number, sources: &mut Interned<Text>) -> Figure {
+fn figure(number: &Number, sources: &Interned<Text>) -> Figure {
     match number {
-        Number::Port => Figure::Port,
-        Number::Hour => Figure::Hour,
-        Number::Minute => Figure::Minute,
-        Number::Weekday => Figure::Weekday,
-        Number::Status => Figure::Status,
-        Number::Size => Figure::Size,
+        Number::Port => Figure::Variable(Int::Port),
+        Number::Hour => Figure::Variable(Int::Hour),
+        Number::Minute => Figure::Variable(Int::Minute),
+        Number::Weekday => Figure::Variable(Int::Weekday),
+        Number::Status => Figure::Variable(Int::Status),
+        Number::Size => Figure::Variable(Int::Size),
         Number::Random => Figure::Random,
         Number::Share(text) => Figure::Share(operand(text, sources)),
         Number::Length(text) => Figure::Length(operand(text, sources)),

@@ -103,7 +103,7 @@ fn takes(test: &TextTest, value: &[u8]) -> Option<bool> {
         TextTest::Starts(with) => value.starts_with(with.literal()?),
         TextTest::Ends(with) => value.ends_with(with.literal()?),
         TextTest::Contains(with) => contains(value, with.literal()?),
-        TextTest::Matches(pattern) => pattern.regex.is_match(value),
+        TextTest::Matches(pattern) => pattern.is_match(value),
         TextTest::Among(values) => values.iter().any(|other| **other == *value),
         TextTest::InList(list) => list.set.contains(value),
         TextTest::InMap(map) => map.pairs.contains_key(value),

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use twox_hash::XxHash3_64;
 
-use crate::compile::{Atom, Code, Conditions, Figure, Id, Operand, Source};
+use crate::compile::{Atom, Code, Conditions, Figure, Id, Int, Operand, Place, Placed, Source};
 use crate::facts::Facts;
+use crate::limits::{BITS_MAX, SLOTS_IN_PLACE_MAX};
 use crate::networks::canonical;
 use crate::scratch::Scratch;
 use crate::syntax::Order;
@@ -17,7 +18,17 @@ use crate::value::{self, Value};
 pub struct Judge<'c, 'f> {
     conditions: &'c Conditions,
     facts: Facts<'f>,
+    /// The client's address, canonical.
+    client: IpAddr,
     scratch: Scratch,
+    /// The values of the first slots, once they have been looked up.
+    slots: [Option<Value<'c, 'f>>; SLOTS_IN_PLACE_MAX],
+    /// The indexes that have been looked at.
+    looked: u64,
+    /// The bits whose atoms have been tested one by one.
+    known: [u64; BITS_MAX / 64],
+    /// The bits whose atoms hold.
+    holding: [u64; BITS_MAX / 64],
 }
 
 /// A comparison with its value, for an explanation.
@@ -34,7 +45,16 @@ pub struct Term {
 impl Conditions {
     /// Begins to judge a request.
     pub fn judge<'c, 'f>(&'c self, facts: Facts<'f>) -> Judge<'c, 'f> {
-        Judge { conditions: self, facts, scratch: Scratch::take() }
+        Judge {
+            conditions: self,
+            facts,
+            client: canonical(facts.client),
+            scratch: Scratch::new(),
+            slots: [None; SLOTS_IN_PLACE_MAX],
+            looked: 0,
+            known: [0; BITS_MAX / 64],
+            holding: [0; BITS_MAX / 64],
+        }
     }
 
     /// What a named group of `path.matches` captured, if the condition holds and has such a group.
@@ -45,12 +65,6 @@ impl Conditions {
             return None;
         }
         judge.captured(&self.conditions[id.index()].code, true, name)
-    }
-}
-
-impl Drop for Judge<'_, '_> {
-    fn drop(&mut self) {
-        std::mem::take(&mut self.scratch).put();
     }
 }
 
@@ -68,8 +82,17 @@ impl<'c, 'f> Judge<'c, 'f> {
 
     /// Calls `found` with the position of each condition that holds, in order.
     pub fn matching(&mut self, ids: &[Id], mut found: impl FnMut(usize)) {
+        let conditions = self.conditions;
         for (position, id) in ids.iter().enumerate() {
-            if self.holds(*id) {
+            let condition = &conditions.conditions[id.index()];
+            let holds = match condition.guard {
+                Some(guard) => {
+                    self.indexed(guard.index, guard.bit)
+                        && (guard.is_whole || self.code(&condition.code))
+                }
+                None => self.code(&condition.code),
+            };
+            if holds {
                 found(position);
             }
         }
@@ -79,7 +102,7 @@ impl<'c, 'f> Judge<'c, 'f> {
     pub fn terms(&mut self, id: Id) -> Vec<Term> {
         let condition = &self.conditions.conditions[id.index()];
         let terms = condition.terms.iter().map(|term| {
-            let atom = &self.conditions.atoms[usize::from(term.atom)];
+            let atom = &self.conditions.atoms[usize::from(term.atom)].atom;
             Term {
                 text: condition.text[term.at.clone()].to_owned(),
                 value: self.shown(atom),
@@ -103,21 +126,71 @@ impl<'c, 'f> Judge<'c, 'f> {
         }
     }
 
+    #[inline]
     fn atom(&mut self, atom: u16) -> bool {
         let conditions = self.conditions;
-        self.test(&conditions.atoms[usize::from(atom)])
+        let Placed { atom, place } = &conditions.atoms[usize::from(atom)];
+        match *place {
+            Place::None => self.test(atom),
+            Place::Index(index, bit) => self.indexed(index, bit),
+            Place::Bit(bit) => {
+                let (word, mask) = (usize::from(bit / 64), 1 << (bit % 64));
+                if self.known[word] & mask == 0 {
+                    self.known[word] |= mask;
+                    if self.test(atom) {
+                        self.holding[word] |= mask;
+                    }
+                }
+                self.holding[word] & mask != 0
+            }
+        }
     }
 
+    /// Whether the term with this bit holds, by its index.
+    #[inline]
+    fn indexed(&mut self, index: u8, bit: u16) -> bool {
+        if self.looked & (1 << index) == 0 {
+            self.look(index);
+        }
+        self.holding[usize::from(bit / 64)] & (1 << (bit % 64)) != 0
+    }
+
+    fn look(&mut self, index: u8) {
+        self.looked |= 1 << index;
+        let conditions = self.conditions;
+        let (of, index) = &conditions.indexes[usize::from(index)];
+        let value = self.value(of);
+        let Judge { scratch, holding, .. } = self;
+        index.find(scratch.bytes_of(value), |bit| {
+            holding[usize::from(bit / 64)] |= 1 << (bit % 64);
+        });
+    }
+
+    /// Tests an atom: here the tests that need no value of a slot.
+    #[inline]
     fn test(&mut self, atom: &'c Atom) -> bool {
+        match atom {
+            Atom::Between(of, least, most) => {
+                let value = self.int(*of);
+                *least <= value && value <= *most
+            }
+            Atom::Within(networks) => networks.has(self.client),
+            atom => self.test_values(atom),
+        }
+    }
+
+    #[inline(never)]
+    fn test_values(&mut self, atom: &'c Atom) -> bool {
         let facts = &self.facts;
         match atom {
-            Atom::Is(one, other) => self.with(one, other, |one, other| one == other),
+            Atom::Is(one, other) => self.with(one, other, is_same),
             Atom::Starts(one, other) => self.with(one, other, <[u8]>::starts_with),
             Atom::Ends(one, other) => self.with(one, other, <[u8]>::ends_with),
             Atom::Contains(one, other) => {
                 self.with(one, other, |one, other| memchr::memmem::find(one, other).is_some())
             }
-            Atom::Matches(of, pattern) => self.of(of, |value| pattern.regex.is_match(value)),
+            Atom::Finds(of, finder) => self.of(of, |value| finder.find(value).is_some()),
+            Atom::Matches(of, pattern) => self.of(of, |value| pattern.is_match(value)),
             Atom::Among(of, values) => {
                 self.of(of, |value| values.binary_search_by(|other| (**other).cmp(value)).is_ok())
             }
@@ -131,7 +204,7 @@ impl<'c, 'f> Judge<'c, 'f> {
                 let of = self.number(of);
                 values.iter().any(|value| is_ordered(&of, Order::Is, &self.number(value)))
             }
-            Atom::Within(networks) => networks.has(self.client()),
+            Atom::Between(..) | Atom::Within(_) => unreachable!("`test` has tested it"),
             Atom::HasField(name, spelling) => value::has_field(&facts.fields, *name, spelling),
             Atom::HasResponse(name, spelling) => {
                 let response = facts.response.as_ref();
@@ -142,13 +215,9 @@ impl<'c, 'f> Judge<'c, 'f> {
         }
     }
 
-    fn client(&self) -> IpAddr {
-        canonical(self.facts.client)
-    }
-
     fn of<R>(&mut self, operand: &'c Operand, look: impl FnOnce(&[u8]) -> R) -> R {
         let value = self.value(operand);
-        look(self.bytes(&value))
+        look(self.scratch.bytes_of(value))
     }
 
     fn with<R>(
@@ -158,14 +227,7 @@ impl<'c, 'f> Judge<'c, 'f> {
         look: impl FnOnce(&[u8], &[u8]) -> R,
     ) -> R {
         let (one, other) = (self.value(one), self.value(other));
-        look(self.bytes(&one), self.bytes(&other))
-    }
-
-    fn bytes<'v>(&'v self, value: &Value<'v, 'v>) -> &'v [u8] {
-        match value {
-            Value::Given(bytes) | Value::Fixed(bytes) => bytes,
-            Value::Made(start, end) => &self.scratch.bytes[*start as usize..*end as usize],
-        }
+        look(self.scratch.bytes_of(one), self.scratch.bytes_of(other))
     }
 
     fn value(&mut self, operand: &'c Operand) -> Value<'c, 'f> {
@@ -190,32 +252,44 @@ impl<'c, 'f> Judge<'c, 'f> {
     }
 
     fn slot(&mut self, slot: u16) -> Value<'c, 'f> {
+        let slot = usize::from(slot);
+        match self.slots.get(slot) {
+            Some(Some(value)) => *value,
+            Some(None) => {
+                let value = self.looked_up(slot);
+                self.slots[slot] = Some(value);
+                value
+            }
+            None => {
+                let further = slot - SLOTS_IN_PLACE_MAX;
+                self.scratch.kept(further).unwrap_or_else(|| {
+                    let value = self.looked_up(slot);
+                    self.scratch.keep(further, value)
+                })
+            }
+        }
+    }
+
+    fn looked_up(&mut self, slot: usize) -> Value<'c, 'f> {
         let conditions = self.conditions;
-        let facts = self.facts;
-        let bytes = &mut self.scratch.bytes;
-        match &conditions.slots[usize::from(slot)] {
-            Source::Field(name, spelling) => value::field(&facts.fields, (*name, spelling), bytes),
+        let Judge { facts, scratch, .. } = self;
+        match &conditions.slots[slot] {
+            Source::Field(name, spelling) => {
+                value::field(&facts.fields, (*name, spelling), scratch)
+            }
             Source::Response(name, spelling) => match &facts.response {
-                Some(response) => value::field(&response.fields, (*name, spelling), bytes),
+                Some(response) => value::field(&response.fields, (*name, spelling), scratch),
                 None => Value::Given(b""),
             },
             Source::Cookie(name) => {
                 Value::Given(value::cookie(&facts.fields, name).unwrap_or_default())
             }
-            Source::Arg(name) => value::arg(facts.query, name, bytes),
+            Source::Arg(name) => value::arg(facts.query, name, scratch),
             Source::Lower(of) => {
                 let of = self.value(of);
-                let start = self.scratch.bytes.len();
-                match of {
-                    Value::Given(bytes) | Value::Fixed(bytes) => {
-                        self.scratch.bytes.extend_from_slice(bytes);
-                    }
-                    Value::Made(first, last) => {
-                        self.scratch.bytes.extend_from_within(first as usize..last as usize);
-                    }
-                }
-                self.scratch.bytes[start..].make_ascii_lowercase();
-                value::made(start, &self.scratch.bytes)
+                let copy = self.scratch.copy(of);
+                self.scratch.lower(copy);
+                copy
             }
             Source::Mapped(map, of) => {
                 let found = self.of(of, |value| map.pairs.get(value));
@@ -224,23 +298,28 @@ impl<'c, 'f> Judge<'c, 'f> {
         }
     }
 
-    fn number(&mut self, figure: &'c Figure) -> Num {
+    #[inline]
+    fn int(&self, of: Int) -> i64 {
         let facts = &self.facts;
         let (day_s, hour_s) = (86_400, 3_600);
-        match figure {
-            Figure::Port => Num::Int(i64::from(facts.port)),
-            Figure::Hour => Num::Int((facts.now_s % day_s / hour_s) as i64),
-            Figure::Minute => Num::Int((facts.now_s % hour_s / 60) as i64),
+        match of {
+            Int::Port => i64::from(facts.port),
+            Int::Hour => (facts.now_s % day_s / hour_s) as i64,
+            Int::Minute => (facts.now_s % hour_s / 60) as i64,
             // The first day of 1970 was a Thursday.
-            Figure::Weekday => Num::Int(((facts.now_s / day_s + 4) % 7) as i64),
-            Figure::Status => {
-                Num::Int(facts.response.map_or(0, |response| i64::from(response.status)))
+            Int::Weekday => ((facts.now_s / day_s + 4) % 7) as i64,
+            Int::Status => facts.response.as_ref().map_or(0, |response| i64::from(response.status)),
+            Int::Size => {
+                let size = facts.response.as_ref().and_then(|response| response.size);
+                size.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX))
             }
-            Figure::Size => {
-                let size = facts.response.and_then(|response| response.size);
-                Num::Int(size.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX)))
-            }
-            Figure::Random => Num::Double(facts.random),
+        }
+    }
+
+    fn number(&mut self, figure: &'c Figure) -> Num {
+        match figure {
+            Figure::Variable(of) => Num::Int(self.int(*of)),
+            Figure::Random => Num::Double(self.facts.random),
             Figure::Share(of) => Num::Double(self.of(of, share)),
             Figure::Length(of) => Num::Int(self.of(of, length)),
             Figure::Int(value) => Num::Int(*value),
@@ -262,7 +341,8 @@ impl<'c, 'f> Judge<'c, 'f> {
                     other => format!("{shown} and {}", self.shown_text(other)),
                 }
             }
-            Atom::Matches(of, _)
+            Atom::Finds(of, _)
+            | Atom::Matches(of, _)
             | Atom::Among(of, _)
             | Atom::InList(of, _)
             | Atom::InMap(of, _) => self.shown_text(of),
@@ -274,7 +354,8 @@ impl<'c, 'f> Judge<'c, 'f> {
                 }
             }
             Atom::NumberIn(of, _) => self.shown_number(of),
-            Atom::Within(_) => self.client().to_string(),
+            Atom::Between(of, ..) => self.int(*of).to_string(),
+            Atom::Within(_) => self.client.to_string(),
             Atom::HasField(..) | Atom::HasResponse(..) | Atom::HasCookie(_) | Atom::HasArg(_) => {
                 presence(self.test(atom))
             }
@@ -307,7 +388,7 @@ impl<'c, 'f> Judge<'c, 'f> {
     fn captured(&mut self, code: &'c Code, holds: bool, name: &str) -> Option<&'f [u8]> {
         match code {
             Code::Atom { atom, is_not } if holds != *is_not => {
-                match &self.conditions.atoms[usize::from(*atom)] {
+                match &self.conditions.atoms[usize::from(*atom)].atom {
                     Atom::Matches(Operand::Path, pattern) => {
                         pattern.captured(self.facts.path, name)
                     }
@@ -332,6 +413,12 @@ impl<'c, 'f> Judge<'c, 'f> {
             }
         }
     }
+}
+
+/// Equality. An empty slice may have no memory, where some processors compare zero bytes slowly.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && (one.is_empty() || one == other)
 }
 
 /// The share of a value: its XXH3 hash as a double, at least 0 and less than 1. The hash has no seed,

@@ -26,6 +26,15 @@ pub const PATTERN_DEPTH_MAX: u32 = 32;
 /// The most bytes of a compiled regular expression. A repetition multiplies them: `(a{100}){100}`.
 pub const PATTERN_PROGRAM_BYTES_MAX: usize = 1 << 18;
 
+/// The most bytes of the automaton of one pattern. A larger pattern is searched without it.
+pub(crate) const MACHINE_BYTES_MAX: usize = 1 << 16;
+
+/// The most bytes of the automaton of several patterns.
+pub(crate) const JOINT_MACHINE_BYTES_MAX: usize = 1 << 19;
+
+/// Making an automaton takes at most so many times its bytes.
+pub(crate) const MACHINE_WORK_FACTOR: usize = 4;
+
 /// The most named groups of all regular expressions that one condition captures.
 pub const CAPTURES_MAX: usize = 16;
 
@@ -40,6 +49,19 @@ pub const TERMS_MAX: usize = 8192;
 
 /// The most different values that terms read, other than the variables without a name.
 pub const SLOTS_MAX: usize = 1024;
+
+/// The fewest terms that are tested together.
+pub(crate) const INDEX_TERMS_MIN: usize = 4;
+
+/// The most indexes. Terms without an index are tested one by one.
+pub(crate) const INDEXES_MAX: usize = 64;
+
+/// The most terms whose results are remembered. Other terms are tested again if conditions share
+/// them.
+pub(crate) const BITS_MAX: usize = 1024;
+
+/// The most slots whose values are remembered where they are. The values of other slots are copied.
+pub(crate) const SLOTS_IN_PLACE_MAX: usize = 16;
 
 /// The most named lists and maps.
 pub const LISTS_MAX: usize = 256;
@@ -56,5 +78,7 @@ const _: () = {
     assert!(DEPTH_MAX < TOKENS_MAX && LINKS_MAX < TOKENS_MAX && TOKENS_MAX <= TEXT_BYTES_MAX);
     assert!(CONDITIONS_MAX <= u16::MAX as usize, "an Id has 16 bits");
     assert!(TERMS_MAX <= u16::MAX as usize && SLOTS_MAX <= u16::MAX as usize);
+    assert!(INDEXES_MAX <= 64 && BITS_MAX % 64 == 0, "sets of them are words of 64 bits");
+    assert!(SLOTS_IN_PLACE_MAX <= SLOTS_MAX && BITS_MAX <= TERMS_MAX);
     assert!(CAPTURES_MAX < GROUPS_MAX);
 };

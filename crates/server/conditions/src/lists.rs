@@ -1,8 +1,10 @@
 //! Named lists and maps of a configuration.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
+
+use hashbrown::{HashMap, HashSet};
 
 use crate::limits::{LIST_NAME_BYTES_MAX, LIST_VALUES_MAX, LISTS_MAX};
 use crate::names;

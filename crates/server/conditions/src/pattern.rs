@@ -6,13 +6,14 @@
 //! of the value, and has a program of bounded size.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use regex_automata::Input;
 use regex_automata::meta::{self, Regex};
 use regex_automata::util::primitives::PatternID;
-use regex_automata::util::syntax;
 
-use crate::limits::{GROUPS_MAX, PATTERN_BYTES_MAX, PATTERN_DEPTH_MAX, PATTERN_PROGRAM_BYTES_MAX};
+use crate::limits::{GROUPS_MAX, MACHINE_BYTES_MAX, PATTERN_BYTES_MAX, PATTERN_PROGRAM_BYTES_MAX};
+use crate::machine::{Machine, syntax};
 
 /// A pattern. Two patterns of one text are equal.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Pattern {
     /// The regular expression. A glob has one, too.
     pub(crate) expression: String,
     pub(crate) regex: Regex,
+    /// Faster than `regex`, and without captures. Absent if it would be too large.
+    machine: Option<Arc<Machine>>,
 }
 
 impl Pattern {
@@ -30,7 +33,7 @@ impl Pattern {
         if is_named && regex.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
             return Err(format!("the regular expression has more than {GROUPS_MAX} groups"));
         }
-        Ok(Pattern { expression, regex })
+        Ok(Pattern::of(expression, regex))
     }
 
     /// A glob: `*` is any bytes but a slash, `**` is any bytes, and the other characters are
@@ -52,7 +55,27 @@ impl Pattern {
         }
         expression.push('$');
         let regex = compiled(&expression)?;
-        Ok(Pattern { expression, regex })
+        Ok(Pattern::of(expression, regex))
+    }
+
+    fn of(expression: String, regex: Regex) -> Pattern {
+        let machine = Machine::new(&[&expression], MACHINE_BYTES_MAX).map(Arc::new);
+        Pattern { expression, regex, machine }
+    }
+
+    /// Whether the pattern matches a value.
+    #[inline]
+    pub(crate) fn is_match(&self, value: &[u8]) -> bool {
+        match &self.machine {
+            Some(machine) => machine.is_match(value),
+            None => self.regex.is_match(value),
+        }
+    }
+
+    /// Whether the pattern matches every value, because it matches the empty string. `false` if it
+    /// is not obvious.
+    pub(crate) fn matches_everything(&self) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.matches_everything())
     }
 
     /// What a group captured in a value, if the pattern matches and has this group.
@@ -75,15 +98,6 @@ impl Pattern {
 
 /// The characters that mean something in a regular expression.
 const META: &str = r"\.+*?()|[]{}^$#&-~";
-
-/// How every pattern is read.
-pub(crate) fn syntax() -> syntax::Config {
-    syntax::Config::new()
-        .unicode(false)
-        .utf8(false)
-        .dot_matches_new_line(true)
-        .nest_limit(PATTERN_DEPTH_MAX)
-}
 
 fn compiled(expression: &str) -> Result<Regex, String> {
     if expression.len() > PATTERN_BYTES_MAX {

@@ -2,7 +2,9 @@
 
 use http1::{Fields, Name};
 
-/// A value, or where it is. The scratch is [`crate::scratch::Scratch::bytes`].
+use crate::scratch::Scratch;
+
+/// A value, or where it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value<'c, 'f> {
     /// Bytes of the request or the response.
@@ -17,7 +19,7 @@ pub(crate) enum Value<'c, 'f> {
 pub(crate) fn field<'c, 'f>(
     fields: &Fields<'f>,
     (name, spelling): (Name, &[u8]),
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
 ) -> Value<'c, 'f> {
     if name != Name::Other {
         if !fields.is_repeated(name) {
@@ -25,35 +27,36 @@ pub(crate) fn field<'c, 'f>(
         }
         return joined(fields.all(name), scratch);
     }
-    joined(fields.values(spelling), scratch)
+    joined(others(fields, spelling), scratch)
 }
 
 pub(crate) fn has_field(fields: &Fields<'_>, name: Name, spelling: &[u8]) -> bool {
     match name {
-        Name::Other => fields.values(spelling).next().is_some(),
+        Name::Other => others(fields, spelling).next().is_some(),
         known => fields.has(known),
     }
 }
 
+/// The values of fields with a name that is not known to `http1`.
+fn others<'f>(fields: &Fields<'f>, spelling: &[u8]) -> impl Iterator<Item = &'f [u8]> {
+    let is_it = |name: &[u8]| name.len() == spelling.len() && name.eq_ignore_ascii_case(spelling);
+    fields.iter().filter(move |(name, _)| is_it(name)).map(|(_, value)| value)
+}
+
 fn joined<'c, 'f>(
     mut values: impl Iterator<Item = &'f [u8]>,
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
 ) -> Value<'c, 'f> {
     let Some(first) = values.next() else { return Value::Given(b"") };
     let Some(second) = values.next() else { return Value::Given(first) };
-    let start = scratch.len();
-    scratch.extend_from_slice(first);
+    let bytes = scratch.bytes();
+    let start = bytes.len();
+    bytes.extend_from_slice(first);
     for value in std::iter::once(second).chain(values) {
-        scratch.extend_from_slice(b", ");
-        scratch.extend_from_slice(value);
+        bytes.extend_from_slice(b", ");
+        bytes.extend_from_slice(value);
     }
-    made(start, scratch)
-}
-
-/// The bytes of the scratch from `start`.
-pub(crate) fn made<'c, 'f>(start: usize, scratch: &[u8]) -> Value<'c, 'f> {
-    let position = |at: usize| u32::try_from(at).expect("a head has less than 4 GiB");
-    Value::Made(position(start), position(scratch.len()))
+    scratch.made(start)
 }
 
 /// The value of the first cookie with this name.
@@ -86,20 +89,21 @@ pub(crate) fn has_arg(query: &[u8], name: &[u8]) -> bool {
 }
 
 /// The decoded values of the query parameters with this name, with `, ` between them.
-pub(crate) fn arg<'c, 'f>(query: &'f [u8], name: &[u8], scratch: &mut Vec<u8>) -> Value<'c, 'f> {
+pub(crate) fn arg<'c, 'f>(query: &'f [u8], name: &[u8], scratch: &mut Scratch) -> Value<'c, 'f> {
     let mut values = raw_args(query, name);
     let Some(first) = values.next() else { return Value::Given(b"") };
     let second = values.next();
     if second.is_none() && memchr::memchr2(b'%', b'+', first).is_none() {
         return Value::Given(first);
     }
-    let start = scratch.len();
-    scratch.extend(Decoded(first));
+    let bytes = scratch.bytes();
+    let start = bytes.len();
+    bytes.extend(Decoded(first));
     for value in second.into_iter().chain(values) {
-        scratch.extend_from_slice(b", ");
-        scratch.extend(Decoded(value));
+        bytes.extend_from_slice(b", ");
+        bytes.extend(Decoded(value));
     }
-    made(start, scratch)
+    scratch.made(start)
 }
 
 fn is_decoded(key: &[u8], name: &[u8]) -> bool {
