@@ -4,9 +4,11 @@ use command::failure::{Failure, misuse};
 use command::output;
 use serde_json::json;
 use server::dry::{Expect, Outcome, Question, Routes, Verdict, unmet, verdict};
+use server::explain::Condition;
 use server::{Config, Role, Settings, Unusable};
 
 use crate::cli;
+use crate::explain::condition;
 
 /// Reads the file and all files that it names. Binds no address.
 pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
@@ -61,7 +63,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
     }
 }
 
-/// Fails if the configuration does not meet an expectation of its own.
+/// Fails if the configuration does not meet one of its expectations.
 fn met(config: &Config) -> Result<(), Failure> {
     match unmet(config) {
         unmet if unmet.is_empty() => Ok(()),
@@ -85,14 +87,7 @@ fn ask(flags: &cli::Check, config: &Config) -> Result<(), Failure> {
         return output::print_json(&verdict_as_json(&asked, &verdict));
     }
     let mut text = format!("{}\n", asked.request);
-    for one in &verdict.judged {
-        let holds = if one.holds == Some(true) { "holds" } else { "does not hold" };
-        text.push_str(&format!("{} {holds}: {}\n", one.name, one.when));
-        for term in &one.terms {
-            let holds = if term.holds { "yes" } else { "no " };
-            text.push_str(&format!("    {holds}  {}   (it is {})\n", term.text, term.value));
-        }
-    }
+    verdict.judged.iter().for_each(|one| condition(&mut text, &one.clone().into()));
     let rules = match verdict.rules.is_empty() {
         true => "no rule applies".to_owned(),
         false => format!("these rules apply: {}", verdict.rules.join(", ")),
@@ -119,14 +114,7 @@ fn said(outcome: &Outcome) -> String {
 }
 
 fn verdict_as_json(asked: &Expect, verdict: &Verdict) -> serde_json::Value {
-    let judged = verdict.judged.iter().map(|one| {
-        let terms = one
-            .terms
-            .iter()
-            .map(|term| json!({ "text": term.text, "value": term.value, "holds": term.holds }));
-        let terms: Vec<_> = terms.collect();
-        json!({ "of": one.name, "when": one.when, "holds": one.holds, "terms": terms })
-    });
+    let judged: Vec<Condition> = verdict.judged.iter().cloned().map(Condition::from).collect();
     let (upstream, redirect, status) = match &verdict.outcome {
         Outcome::Upstream(name) => (Some(name), None, None),
         Outcome::Redirect(status, to) => (None, Some(to), Some(*status)),
@@ -135,7 +123,7 @@ fn verdict_as_json(asked: &Expect, verdict: &Verdict) -> serde_json::Value {
     };
     json!({
         "request": asked.request,
-        "conditions": judged.collect::<Vec<_>>(),
+        "conditions": judged,
         "rules": verdict.rules,
         "route": verdict.route.map(|at| at + 1),
         "upstream": upstream,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use command::failure::{Failure, misuse};
 use command::output;
 use server::WhatIfReport;
-use server::explain::{Answer, Explained, Freshness, Range, Request, Response};
+use server::explain::{Answer, Condition, Explained, Freshness, Range, Request, Response, Term};
 
 use crate::admin;
 use crate::cli;
@@ -98,18 +98,7 @@ fn summary(out: &mut String, explained: &Explained) {
     if let Some(key) = &explained.key {
         row(out, "key", key);
     }
-    for condition in &explained.conditions {
-        let holds = match condition.holds {
-            Some(true) => "holds",
-            Some(false) => "does not hold",
-            None => "is asked when the response comes",
-        };
-        prose(out, &condition.of, &format!("{holds}: {}", condition.when));
-        for term in &condition.terms {
-            let is = if term.holds { "yes" } else { "no" };
-            prose(out, "", &format!("  {}: {is}, it is {}", term.text, term.value));
-        }
-    }
+    explained.conditions.iter().for_each(|one| condition(out, one));
     for setting in &explained.settings {
         row(out, "setting", &format!("{}: {}", setting.key, setting.effect));
     }
@@ -130,6 +119,20 @@ fn summary(out: &mut String, explained: &Explained) {
         let percent = explained.shed_ratio * 100.0;
         let text = format!("{percent:.1} % of requests that need an upstream get a 503 now");
         prose(out, "overload", &text);
+    }
+}
+
+/// A condition, and its comparisons with their values.
+pub(crate) fn condition(out: &mut String, condition: &Condition) {
+    let holds = match condition.holds {
+        Some(true) => "holds",
+        Some(false) => "does not hold",
+        None => "is asked when the response comes",
+    };
+    prose(out, &condition.of, &format!("{holds}: {}", condition.when));
+    for Term { text, value, holds } in &condition.terms {
+        let is = if *holds { "yes" } else { "no" };
+        prose(out, "", &format!("{is:<3} {text}: it is {value}"));
     }
 }
 

@@ -1,9 +1,9 @@
 //! Purging and invalidating a URL in all forms that a response to it may be stored under.
 //!
 //! The settings of a route change the path and query under which a response is stored
-//! ([`crate::key`]). If routes have conditions, requests for one URL take several routes. A response
-//! can also be stored as it was requested, from before a change of the settings. So whatever removes
-//! a URL removes all of these.
+//! ([`crate::key`]). If routes have conditions, requests for one URL take several routes. A
+//! response can also be stored as it was requested, from before a change of the settings. So
+//! whatever removes a URL removes all of these.
 
 use std::borrow::Cow;
 

@@ -509,7 +509,10 @@ impl Checker<'_> {
         }
         let networks = Networks::new(networks);
         if networks.is_everything() {
-            return Err(Mistake::new(&node.at, "every address is in these networks, so this always holds"));
+            return Err(Mistake::new(
+                &node.at,
+                "every address is in these networks, so this always holds",
+            ));
         }
         Ok(networks)
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::FieldRule;
-use super::rules::When;
+use super::when::When;
 use crate::captures::{Piece, pieces};
 use crate::here::Here;
 use crate::limits::{KEY_PATTERNS_MAX, LIFETIMES_MAX, PATTERN_BYTES_MAX};

@@ -34,6 +34,7 @@ mod tls_keys;
 mod upstreams;
 mod value;
 mod via;
+mod when;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,13 +69,14 @@ pub use purge::PurgeRules;
 pub use quota::{By, Counts, Over, Quota, Rate};
 pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, NEGATIVE, Path, Route};
-pub use rules::{Expect, Rewrite, Rule, When};
+pub use rules::{Expect, Rewrite, Rule};
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
     Server, Timeouts, UpstreamProtocol, UpstreamReuse,
 };
 pub use via::{Via, ViaName};
+pub use when::When;
 
 /// A store on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

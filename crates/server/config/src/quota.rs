@@ -7,9 +7,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::here::Here;
-use super::rules::When;
 use super::table::{Key, Table, keys};
 use super::value::{Kind, TIMEOUT, understood, words};
+use super::when::When;
 use super::{Config, Host, Role};
 use crate::limits::{
     QUOTA_BURST_BYTES_MIN, QUOTA_MEMORY_DEFAULT, QUOTA_MEMORY_MAX, QUOTA_MEMORY_MIN,

@@ -6,9 +6,9 @@ use caching::SetCookie;
 
 use super::here::Here;
 use super::keys::{SET_COOKIE, STATUS};
-use super::rules::When;
 use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, WHILE};
+use super::when::When;
 use super::{FieldRule, Host, KeySettings, Lifetime, Path};
 
 /// `[[route]]`

@@ -9,7 +9,7 @@ use hashbrown::HashSet;
 
 use super::captures::{PathPattern, Segment, capture, check_location, check_text};
 use super::key_settings::check_lifetimes;
-use super::rules::When;
+use super::when::When;
 use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
 use crate::limits::{CAPTURES_MAX, SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 

@@ -7,9 +7,10 @@ use super::here::Here;
 use super::keys::STATUS;
 use super::limits::{LIST_FILE_BYTES_MAX, LIST_LINES_MAX};
 use super::route_keys::FieldTable;
-use super::rules::{Expect, Rewrite, Rule, When};
+use super::rules::{Expect, Rewrite, Rule};
 use super::table::{Key, Table, keys};
 use super::value::{Kind, Setting, WHILE, quoted};
+use super::when::When;
 use super::{Action, FieldRule, Lifetime};
 
 /// `[[rule]]`

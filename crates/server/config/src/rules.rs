@@ -1,46 +1,13 @@
 //! Rules: conditions on requests and responses, and what they do, as configured.
 
-use std::fmt;
-use std::str::FromStr;
-
 use conditions::{Checked, Lists, Reads, Scope};
 
 use super::captures::{Piece, check_location, check_text, pieces};
 use super::here::Here;
 use super::limits::{EXPECTS_MAX, RULES_MAX};
 use super::routes::FieldRule;
-use super::value::understood;
+use super::when::When;
 use super::{Action, Config, Lifetime};
-
-/// A condition, as it is written. It was checked with the lists of its file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct When(String);
-
-impl When {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for When {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<When, String> {
-        match text.trim() {
-            "" => Err("a condition is not empty: leave out `when`".to_owned()),
-            text => Ok(When(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for When {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-understood!(When);
 
 /// A condition, and what happens to the requests and responses for which it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

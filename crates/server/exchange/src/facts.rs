@@ -1,62 +1,31 @@
-//! What conditions may read of a request, and what texts may repeat of it.
+//! What conditions read of a request, what they say about it, and what texts repeat of it.
 
 use std::borrow::Cow;
-use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
-use conditions::{Facts, Reads, TlsNames};
+use conditions::{Facts, Reads};
 use config::{Action, FieldRule};
-use http1::{Fields, RequestHead, ResponseHead};
+use http1::{Fields, ResponseHead};
 use policy::captures::Captured;
 use policy::reading::Reading;
 use policy::rules::{RuleSet, response_facts};
 use policy::values::Values;
 use runtime::time;
-use transport::tls::name_text;
+use transport::tls::TlsFacts;
 
-use crate::hit::FastPath;
-use crate::listener::ListenerContext;
-use crate::request::{Request, RequestedUri};
-use crate::routing::ClientConnection;
-
-/// What was drawn for a request, and what its connection says, as far as a condition or a text
-/// needs it.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    random: f64,
-    id: u128,
-    tls: TlsNames,
-}
-
-thread_local! {
-    /// Requests of this thread for which something was drawn.
-    static DRAWN: Cell<u64> = const { Cell::new(0) };
-}
+use crate::request::Request;
+use crate::seen::{Seen, split};
 
 impl Request {
     /// Notes what conditions and texts need that the head does not say.
-    #[inline(never)]
-    pub(crate) fn see(&mut self, connection: &ClientConnection<'_>) {
-        let nth = DRAWN.get().wrapping_add(1);
-        DRAWN.set(nth);
-        let (now, peer) = (time::now().as_ns(), self.peer.to_string());
-        let hasher = &self.worker.cache.hasher;
-        let id = hasher.key(&[b"request", &now.to_le_bytes(), &nth.to_le_bytes(), peer.as_bytes()]);
-        let id = id.to_u128();
-        // The upper 53 bits, which are as many as a number below 1 has.
-        let random = ((id >> 75) as f64) / ((1u64 << 53) as f64);
-        debug_assert!((0.0..1.0).contains(&random));
-        let mut tls = TlsNames::default();
-        if let Some(facts) = connection.tls {
-            facts.with_facts(&mut |facts| {
-                tls.sni = facts.server_name.map(str::to_owned);
-                let subject = facts.peer.map(|peer| name_text(peer.subject));
-                tls.client_subject =
-                    subject.map(|subject| String::from_utf8_lossy(&subject).into_owned());
-            });
+    pub(crate) fn see(&mut self, connection: Option<&dyn TlsFacts>) {
+        let routes = &self.snapshot.routes;
+        let is_needed =
+            routes.has_values() || routes.reads(Reads::TLS) || routes.reads(Reads::RANDOM);
+        if is_needed {
+            let seen = Seen::new(&self.worker.cache.hasher, self.peer, connection);
+            self.seen = Some(Rc::new(seen));
         }
-        self.seen = Some(Rc::new(Seen { random, id, tls }));
     }
 
     /// The facts of the request, without its host and path, whose readings are judged.
@@ -186,54 +155,4 @@ impl Request {
             None => action.clone(),
         }
     }
-}
-
-/// A path and its query, without the question mark.
-fn split(path_and_query: &[u8]) -> (&[u8], &[u8]) {
-    match memchr::memchr(b'?', path_and_query) {
-        Some(at) => (&path_and_query[..at], &path_and_query[at + 1..]),
-        None => (path_and_query, b""),
-    }
-}
-
-/// The facts of a request that is answered in the turn in which it was read.
-pub(crate) fn facts_of_hit<'f>(
-    path: &FastPath<'f>,
-    head: &RequestHead<'f>,
-    uri: &RequestedUri<'f>,
-) -> Facts<'f> {
-    let (client, now_s) = (path.peer.to_canonical(), path.now_ms / 1000);
-    let scheme = uri.realm.scheme.name();
-    Facts { client, now_s, scheme, ..facts_of_head(path.listener, head, uri.path) }
-}
-
-/// What a head says by itself.
-pub(crate) fn facts_of_head<'f>(
-    listener: &'f ListenerContext,
-    head: &RequestHead<'f>,
-    path_and_query: &'f [u8],
-) -> Facts<'f> {
-    Facts {
-        host: b"",
-        path: b"",
-        query: split(path_and_query).1,
-        method: head.method_bytes,
-        scheme: listener.scheme.name(),
-        listener: &listener.name,
-        port: listener.address.port(),
-        client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        user: None,
-        fields: head.fields,
-        tls: None,
-        now_s: 0,
-        random: 0.0,
-        response: None,
-    }
-}
-
-/// Whether a request must be looked at closely because conditions or texts need more than its head
-/// says.
-pub(crate) fn needs_sight(request: &Request) -> bool {
-    let routes = &request.snapshot.routes;
-    routes.is_conditional() || routes.has_values() || routes.reads(Reads::TLS)
 }

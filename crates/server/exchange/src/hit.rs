@@ -10,6 +10,7 @@ use cache::key::{KeySettings, PathBuffer, StoredUri};
 use cache::stored::{Stored, Wire};
 use cache::{Cache, Look, Lookup, Query};
 use coding::rules::Target;
+use conditions::Facts;
 use config::Role;
 use http1::RequestHead;
 use policy::routes::Choice;
@@ -18,9 +19,9 @@ use store::Key;
 use crate::cluster::is_of_member;
 pub use crate::coded::Hit;
 use crate::coded::{Chosen, Wish};
-use crate::facts::facts_of_hit;
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, hints, requested_uri};
+use crate::seen::facts_of_head;
 use crate::snapshot::Snapshot;
 
 /// The `Cache-Status` of a hit (RFC 9211).
@@ -118,6 +119,17 @@ fn hit_in_form(
         }
         Chosen::NotModified(_) | Chosen::Decoding | Chosen::Unreadable => None,
     }
+}
+
+/// The facts of a request that is answered in the turn in which it was read.
+fn facts_of_hit<'f>(
+    path: &FastPath<'f>,
+    head: &RequestHead<'f>,
+    uri: &RequestedUri<'f>,
+) -> Facts<'f> {
+    let (client, now_s) = (path.peer.to_canonical(), path.now_ms / 1000);
+    let scheme = uri.realm.scheme.name();
+    Facts { client, now_s, scheme, ..facts_of_head(path.listener, head, uri.path) }
 }
 
 /// Looks by the settings of the request's route. Not inline, so that a hit without settings costs

@@ -56,6 +56,7 @@ pub mod request;
 pub mod routing;
 mod rules;
 mod run;
+mod seen;
 mod serve;
 pub mod shared;
 pub mod snapshot;

@@ -33,10 +33,10 @@ use upstream::UpstreamBody;
 
 use crate::Exchange;
 use crate::client::{Client, Gone};
-use crate::facts::facts_of_head;
 use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
 use crate::listener::ListenerContext;
 use crate::request::{Request, requested_uri};
+use crate::seen::facts_of_head;
 use crate::snapshot::Snapshot;
 use crate::step::{Cut, Step};
 use crate::unless_left;

@@ -36,8 +36,8 @@ use policy::via::ViaNames;
 use upstream::{BodyLength, To};
 
 use crate::cluster::{Share, Used};
-use crate::facts::Seen;
 use crate::listener::ListenerContext;
+use crate::seen::Seen;
 use crate::snapshot::{Peers, Snapshot};
 use crate::worker::Worker;
 

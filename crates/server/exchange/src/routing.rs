@@ -21,7 +21,6 @@ use upstream::group::Group;
 use upstream::{Preface, To};
 
 use crate::cluster::Share;
-use crate::facts::needs_sight;
 use crate::fetch::hierarchy::{addresses, tls_peer};
 use crate::listener::ListenerContext;
 use crate::request::{Class, Course, Destination, Request, RequestedUri, has_content};
@@ -115,9 +114,7 @@ impl Request {
         &mut self,
         connection: &ClientConnection<'_>,
     ) -> Result<Option<Box<Action>>, Refusal> {
-        if needs_sight(self) {
-            self.see(connection);
-        }
+        self.see(connection.tls);
         let (snapshot, uri, fields) = (&self.snapshot, self.uri()?, self.fields());
         let (routes, reading) = (&snapshot.routes, uri.reading());
         let facts = routes.is_conditional().then(|| self.facts());

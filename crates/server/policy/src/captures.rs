@@ -4,8 +4,8 @@
 //! The bytes are a client's. Each that is not unreserved (RFC 3986, 2.3) is percent-encoded, except
 //! `/`, `:` and `@` in the rest of a path. So a value never ends a field, a segment, a parameter or
 //! a host. What a normalised path still has encoded stays so, and is not encoded twice. A value of
-//! the request ([`crate::values`]) is written into a field as it is, and into a location encoded, unless
-//! it is a part of the requested URL.
+//! the request ([`crate::values`]) is written into a field as it is, and into a location encoded,
+//! unless it is a part of the requested URL.
 
 use config::{Action, FieldRule, PathPattern, Piece, Segment, is_value, pieces};
 

@@ -1,5 +1,5 @@
-//! What routes and rules say about a request that nobody has sent: for `check --request`, and for
-//! the expectations of a configuration.
+//! What routes and rules say about a request that no client has sent: for `check --request`, and
+//! for the expectations of a configuration.
 //!
 //! The functions are those that serve requests, so what is said here is what happens. A condition
 //! that reads `random` gets 0.5, one that reads `tls` gets nothing, and the time is now.

@@ -55,7 +55,7 @@ pub use start_error::StartError;
 pub use store::disk::Verify;
 pub use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
-/// What a configuration says about a request that nobody has sent.
+/// What a configuration says about a request that no client has sent.
 pub mod dry {
     pub use config::Expect;
     pub use policy::dry::{Judged, Outcome, Question, Verdict, unmet, verdict};

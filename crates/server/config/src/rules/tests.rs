@@ -72,7 +72,7 @@ fn mistakes_of_conditions_have_a_place_and_a_reason() {
     }
 }
 
-/// What is stored is for all requests of a key.
+/// A stored response is for all requests of a key.
 #[test]
 fn a_stored_response_cannot_depend_on_what_differs_between_requests() {
     let reads = [

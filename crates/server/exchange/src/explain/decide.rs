@@ -13,7 +13,7 @@ use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
 use http1::OwnedRequest;
 use outcome::{Outcome, Refusal};
-use policy::dry::{self, Judged as Judgement};
+use policy::dry;
 use policy::peers::Allowed;
 use policy::quota::Stage;
 use policy::quota::figures::Judged;
@@ -27,7 +27,7 @@ use crate::cluster::Share;
 use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::explain::model::{
-    Answer, Condition, Decision, Explained, Quota, Range, Request, Response, Term,
+    Answer, Condition, Decision, Explained, Quota, Range, Request, Response,
 };
 use crate::explain::stored::{self, Keyed};
 use crate::explain::{Question, text};
@@ -117,16 +117,8 @@ fn conditions(asked: &Asked) -> Vec<Condition> {
     if !routes.is_conditional() || asked.role() == Role::Forward {
         return Vec::new();
     }
-    let term = |term: conditions::Term| {
-        let conditions::Term { text, value, holds } = term;
-        Term { text, value, holds }
-    };
-    let one = |judged: Judgement| {
-        let Judgement { name, when, holds, terms } = judged;
-        let terms = terms.into_iter().map(term).collect();
-        Condition { of: name, when, holds, terms }
-    };
-    dry::judged(routes, uri.reading(), &asked.facts()).into_iter().map(one).collect()
+    let judged = dry::judged(routes, uri.reading(), &asked.facts());
+    judged.into_iter().map(Condition::from).collect()
 }
 
 /// An explanation in the making.

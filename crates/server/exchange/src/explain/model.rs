@@ -70,6 +70,17 @@ pub struct Condition {
     pub terms: Vec<Term>,
 }
 
+impl From<policy::dry::Judged> for Condition {
+    fn from(judged: policy::dry::Judged) -> Condition {
+        let policy::dry::Judged { name, when, holds, terms } = judged;
+        let term = |term: conditions::Term| {
+            let conditions::Term { text, value, holds } = term;
+            Term { text, value, holds }
+        };
+        Condition { of: name, when, holds, terms: terms.into_iter().map(term).collect() }
+    }
+}
+
 /// A comparison in a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Term {

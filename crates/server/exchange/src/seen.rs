@@ -1,0 +1,89 @@
+//! What the head of a request does not say, and what the head says by itself, for conditions.
+
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use conditions::{Facts, TlsNames};
+use http1::RequestHead;
+use runtime::time;
+use store::KeyHasher;
+use transport::tls::{TlsFacts, name_text};
+
+use crate::listener::ListenerContext;
+
+/// What was drawn for a request, and what its connection says, as far as a condition or a text
+/// needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// At least 0, less than 1.
+    pub(crate) random: f64,
+    /// No other request has this number.
+    pub(crate) id: u128,
+    /// The names of its TLS connection.
+    pub(crate) tls: TlsNames,
+}
+
+thread_local! {
+    /// Requests of this thread for which something was drawn.
+    static DRAWN: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Seen {
+    /// Of a request from this client.
+    pub(crate) fn new(
+        hasher: &KeyHasher,
+        peer: SocketAddr,
+        connection: Option<&dyn TlsFacts>,
+    ) -> Seen {
+        let nth = DRAWN.get().wrapping_add(1);
+        DRAWN.set(nth);
+        let (now, peer) = (time::now().as_ns(), peer.to_string());
+        let id = hasher.key(&[b"request", &now.to_le_bytes(), &nth.to_le_bytes(), peer.as_bytes()]);
+        let id = id.to_u128();
+        // The upper 53 bits, which are as many as a number below 1 has.
+        let random = ((id >> 75) as f64) / ((1u64 << 53) as f64);
+        debug_assert!((0.0..1.0).contains(&random));
+        let mut tls = TlsNames::default();
+        if let Some(connection) = connection {
+            connection.with_facts(&mut |facts| {
+                tls.sni = facts.server_name.map(str::to_owned);
+                let subject = facts.peer.map(|peer| name_text(peer.subject));
+                tls.client_subject =
+                    subject.map(|subject| String::from_utf8_lossy(&subject).into_owned());
+            });
+        }
+        Seen { random, id, tls }
+    }
+}
+
+/// A path and its query, without the question mark.
+pub(crate) fn split(path_and_query: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memchr(b'?', path_and_query) {
+        Some(at) => (&path_and_query[..at], &path_and_query[at + 1..]),
+        None => (path_and_query, b""),
+    }
+}
+
+/// What a head says by itself.
+pub(crate) fn facts_of_head<'f>(
+    listener: &'f ListenerContext,
+    head: &RequestHead<'f>,
+    path_and_query: &'f [u8],
+) -> Facts<'f> {
+    Facts {
+        host: b"",
+        path: b"",
+        query: split(path_and_query).1,
+        method: head.method_bytes,
+        scheme: listener.scheme.name(),
+        listener: &listener.name,
+        port: listener.address.port(),
+        client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        user: None,
+        fields: head.fields,
+        tls: None,
+        now_s: 0,
+        random: 0.0,
+        response: None,
+    }
+}

@@ -1,0 +1,171 @@
+//! What the route and the rules of a request together say about it.
+
+use std::borrow::Cow;
+
+use caching::Configured;
+use conditions::{Conditions, Facts, Reads, ResponseFacts};
+use config::{Action, FieldRule};
+use outcome::Refusal;
+
+use super::{Chosen, Routes};
+use crate::captures::Captured;
+use crate::reading::Reading;
+use crate::rules::{Rule, RuleSet, Rules, changes};
+
+impl Routes {
+    /// The rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// All conditions of routes and rules.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
+    }
+
+    /// Whether requests are judged by conditions: then facts are asked for.
+    #[inline]
+    pub fn is_conditional(&self) -> bool {
+        self.is_conditional
+    }
+
+    /// Whether a text of a route or a rule repeats a value.
+    #[inline]
+    pub fn has_values(&self) -> bool {
+        self.has_values
+    }
+
+    /// Whether some responses have a lifetime by the configuration.
+    #[inline]
+    pub fn has_lifetimes(&self) -> bool {
+        self.has_lifetimes
+    }
+
+    /// Whether a condition reads something.
+    #[inline]
+    pub fn reads(&self, what: Reads) -> bool {
+        self.reads.contains(what)
+    }
+
+    /// Without the rules that answer.
+    #[must_use]
+    pub fn without_answers(&self, chosen: Chosen) -> Chosen {
+        Chosen { rules: self.rules.without_answers(&chosen.rules), ..chosen }
+    }
+
+    /// What is done with a request: by the first rule that leads somewhere, or by the route.
+    pub fn action(&self, chosen: &Chosen) -> Option<&Action> {
+        match self.rules.leading(&chosen.rules) {
+            Some(rule) => rule.config.action.as_ref(),
+            None => chosen.at.map(|at| &self.all[at].config.action),
+        }
+    }
+
+    /// The index of the group that a request goes to; `None`: it is answered.
+    pub fn group(&self, chosen: &Chosen) -> Option<usize> {
+        match self.rules.leading(&chosen.rules) {
+            Some(rule) => rule.group,
+            None => chosen.at.and_then(|at| self.all[at].group),
+        }
+    }
+
+    /// Whether a text of the route or of its rules repeats a capture or a value.
+    pub fn expands(&self, chosen: &Chosen) -> bool {
+        chosen.at.is_some_and(|at| self.all[at].expands)
+            || self.rules.of(&chosen.rules).any(Rule::expands)
+    }
+
+    /// What a request has captured in its usual reading.
+    pub fn captured(&self, chosen: &Chosen, reading: Reading<'_>, facts: &Facts<'_>) -> Captured {
+        let (host, path) = reading.usual();
+        let route = chosen.at.map(|at| &self.all[at]).filter(|route| route.captures);
+        let of_route = route.map(|route| Captured::of(&route.config, &host, &path));
+        let mut captured = of_route.unwrap_or_default();
+        let facts = Facts { host: &host, path: &path, ..*facts };
+        self.rules.captured(&chosen.rules, &self.conditions, &facts, &mut captured);
+        captured
+    }
+
+    /// The changes to the fields of a request.
+    pub fn request_changes(&self, chosen: &Chosen) -> Cow<'_, [FieldRule]> {
+        let of_route = chosen.at.map_or(&[][..], |at| &self.all[at].config.request);
+        let of_rules = || self.rules.of(&chosen.rules).map(|rule| &rule.config.request[..]);
+        match of_rules().all(<[FieldRule]>::is_empty) {
+            true => Cow::Borrowed(of_route),
+            false => Cow::Owned(changes(of_route, of_rules())),
+        }
+    }
+
+    /// The changes to the fields of a response: those of the route, and of these rules. `None`:
+    /// those of the route alone, ready for use in [`Route::response`].
+    pub fn response_changes(&self, chosen: &Chosen, rules: &RuleSet) -> Option<Vec<FieldRule>> {
+        let of_rules = || self.rules.of(rules).map(|rule| &rule.config.response[..]);
+        if of_rules().all(<[FieldRule]>::is_empty) {
+            return None;
+        }
+        let of_route = chosen.at.map_or(&[][..], |at| &self.all[at].config.response);
+        Some(changes(of_route, of_rules()))
+    }
+
+    /// Whether something is judged by the response.
+    #[inline]
+    pub fn has_late(&self) -> bool {
+        self.has_late
+    }
+
+    /// The rules that hold when the response has come. `facts` are those of the request.
+    pub fn late(
+        &self,
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+        response: ResponseFacts<'_>,
+    ) -> RuleSet {
+        let (host, path) = reading.usual();
+        let facts = Facts { host: &host, path: &path, response: Some(response), ..*facts };
+        self.rules.late(&mut self.conditions.judge(facts))
+    }
+
+    /// How long a response is fresh: by the first of these rules that says so, or by the route.
+    pub fn lifetime(
+        &self,
+        at: Option<usize>,
+        rules: &RuleSet,
+        (reading, facts): (Reading<'_>, &Facts<'_>),
+        response: ResponseFacts<'_>,
+    ) -> Option<Configured> {
+        let mut of_rules = rules.iter().map(|nth| (nth, &self.rules.all()[nth]));
+        let by_rule = of_rules.find_map(|(nth, rule)| Some((nth, rule.config.lifetime.as_ref()?)));
+        if let Some((nth, lifetime)) = by_rule {
+            return Some(crate::lifetimes::of_rule(nth, lifetime));
+        }
+        let at = at?;
+        let lifetimes = &self.all[at].lifetimes;
+        if !lifetimes.has_conditions() {
+            return lifetimes.of(at, &response, |_| false);
+        }
+        let (host, path) = reading.usual();
+        let facts = Facts { host: &host, path: &path, response: Some(response), ..*facts };
+        let mut judge = self.conditions.judge(facts);
+        lifetimes.of(at, &response, |id| judge.holds(id))
+    }
+
+    /// The path that the upstream gets, if a rule of the request rewrites it.
+    ///
+    /// # Errors
+    /// [`Refusal::Ambiguous`] if the path has more than one reading: no one of them is the path to
+    /// rewrite.
+    pub fn rewritten(
+        &self,
+        chosen: &Chosen,
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let mut rewriting = self.rules.of(&chosen.rules).filter(|one| one.config.rewrite.is_some());
+        let Some(rule) = rewriting.next() else { return Ok(None) };
+        if reading.paths().is_none_or(|paths| paths.len() > 1) {
+            return Err(Refusal::Ambiguous);
+        }
+        let captured = self.captured(chosen, reading, facts);
+        Ok(rule.rewritten(&reading.usual().1, &captured))
+    }
+}
