@@ -80,8 +80,8 @@ impl Table for Root {
             path.";
         [[rule]]: rule, "A change to the requests of reverse listeners, or to their responses, \
             for which a condition holds (docs/conditions.md). All rules that match apply, in the \
-            order of the file. Of those that lead somewhere (upstream, redirect, answer) the first \
-            decides, before any route.";
+            order of the file. Of those that lead somewhere (upstream, redirect, answer) only the \
+            first applies, in place of the route.";
         [[list]]: list, "A list of texts, or of networks, that conditions name.";
         [[map]]: map, "A map from texts to texts that conditions name.";
         [[expect]]: expect, "A request and what must become of it. `check` tests it, and so does \

@@ -24,6 +24,8 @@ pub const RULES_MAX: usize = 256;
 pub const EXPECTS_MAX: usize = 1024;
 /// Maximum size of a file with a list or a map.
 pub const LIST_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Maximum size of a file that a rule answers with.
+pub const ANSWER_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum entries of a list or a map.
 pub const LIST_LINES_MAX: usize = 1 << 20;
 /// Maximum captures in the host and the path of a route.

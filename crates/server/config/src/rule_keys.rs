@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::here::Here;
 use super::keys::STATUS;
-use super::limits::{LIST_FILE_BYTES_MAX, LIST_LINES_MAX};
+use super::limits::{ANSWER_FILE_BYTES_MAX, LIST_FILE_BYTES_MAX, LIST_LINES_MAX};
 use super::route_keys::FieldTable;
 use super::rules::{Expect, Rewrite, Rule};
 use super::table::{Key, Table, keys};
@@ -21,6 +21,8 @@ pub(crate) struct RuleTable {
     pub(crate) upstream: Option<String>,
     pub(crate) redirect: Option<String>,
     pub(crate) answer: Option<String>,
+    pub(crate) answer_file: Option<TextFile>,
+    pub(crate) mirror: Option<String>,
     pub(crate) status: Option<u16>,
     pub(crate) with_path: bool,
     pub(crate) rewrite: Option<String>,
@@ -43,6 +45,8 @@ impl Default for RuleTable {
             upstream: None,
             redirect: None,
             answer: None,
+            answer_file: None,
+            mirror: None,
             status: None,
             with_path: false,
             rewrite: None,
@@ -75,6 +79,13 @@ impl Table for RuleTable {
             "Answer with a redirect to this URL. It may repeat values: `https://{host}{path}`.",
             example "\"https://{host}\"";
         answer: Kind::Text, answer, "Answer with this plain text.", example "\"not here\"";
+        answer_file: Kind::Path, answer_file,
+            "Answer with the text of this file, at most 1 MiB. Its name tells its type: .html, \
+             .json, .xml, .svg, .css or .js; otherwise it is plain text. The file is read again at \
+             a reload.", example "\"maintenance.html\"";
+        mirror: Kind::Text, mirror,
+            "Send a copy of each request without content to this upstream, too, and throw its \
+             response away.", example "\"staging\"";
         status: STATUS, status,
             "The status of a redirect (default 308) or of an answer (default 403).",
             example "301";
@@ -104,11 +115,15 @@ impl Table for RuleTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
-        let actions = [&self.upstream, &self.redirect, &self.answer];
-        if actions.into_iter().flatten().count() > 1 {
-            here.mistake_here("a rule has at most one of upstream, redirect and answer");
+        let answers = self.answer.is_some() || self.answer_file.is_some();
+        let both = self.answer.is_some() && self.answer_file.is_some();
+        let actions = [self.upstream.is_some(), self.redirect.is_some(), answers, both];
+        if actions.into_iter().filter(|is_there| *is_there).count() > 1 {
+            here.mistake_here(
+                "a rule has at most one of upstream, redirect, answer and answer_file",
+            );
         }
-        if self.status.is_some() && self.redirect.is_none() && self.answer.is_none() {
+        if self.status.is_some() && self.redirect.is_none() && !answers {
             here.mistake_of("status", "this is for redirect or answer");
         }
         if self.with_path && self.redirect.is_none() {
@@ -126,7 +141,9 @@ impl Table for RuleTable {
 impl RuleTable {
     /// The rule with this number. `None` if its keys do not form one; that was reported.
     pub(crate) fn rule(&self, number: usize) -> Option<Rule> {
-        let action = match (&self.upstream, &self.redirect, &self.answer) {
+        let of_file = self.answer_file.as_ref();
+        let answer = self.answer.as_ref().or(of_file.map(|file| &file.text));
+        let action = match (&self.upstream, &self.redirect, answer) {
             (Some(name), ..) => Some(Action::Group(name.clone())),
             (None, Some(location), _) => Some(Action::Redirect {
                 status: self.status.unwrap_or(308),
@@ -147,6 +164,8 @@ impl RuleTable {
         let changes = |changes: &[FieldTable]| -> Option<Vec<FieldRule>> {
             changes.iter().map(FieldTable::rule).collect()
         };
+        let content_type = of_file.and_then(TextFile::content_type);
+        let content_type = content_type.map(|of| FieldRule::Set("Content-Type".into(), of.into()));
         let lifetime = Lifetime {
             ttl: self.ttl,
             overrule: self.overrule,
@@ -160,12 +179,65 @@ impl RuleTable {
             action,
             rewrite,
             request: changes(&self.request)?,
-            response: changes(&self.response)?,
+            mirror: self.mirror.clone(),
+            response: content_type.into_iter().chain(changes(&self.response)?).collect(),
             store: self.store,
             compression: self.compression,
             lifetime: (lifetime != Lifetime::default()).then_some(lifetime),
         })
     }
+}
+
+/// A text file, read with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TextFile {
+    path: std::path::PathBuf,
+    text: String,
+}
+
+impl TextFile {
+    /// The type of its content; `None`: plain text.
+    fn content_type(&self) -> Option<&'static str> {
+        Some(match self.path.extension()?.to_str()? {
+            "html" | "htm" => "text/html; charset=utf-8",
+            "json" => "application/json",
+            "xml" => "application/xml",
+            "svg" => "image/svg+xml",
+            "css" => "text/css; charset=utf-8",
+            "js" => "text/javascript; charset=utf-8",
+            _ => return None,
+        })
+    }
+}
+
+impl Setting for TextFile {
+    fn read(
+        value: &toml::Spanned<toml::de::DeValue<'_>>,
+        kind: &Kind,
+        here: &mut Here<'_, '_>,
+    ) -> Option<TextFile> {
+        let path = std::path::PathBuf::read(value, kind, here)?;
+        match text_of(&path, ANSWER_FILE_BYTES_MAX) {
+            Ok(text) => Some(TextFile { path, text }),
+            Err(why) => {
+                here.mistake(value.span(), format!("the file {}: {why}", path.display()));
+                None
+            }
+        }
+    }
+
+    fn show(&self, _: &Kind) -> Option<String> {
+        Some(quoted(&self.path.display().to_string()))
+    }
+}
+
+/// The text of a file of at most so many bytes.
+fn text_of(path: &std::path::Path, bytes_max: u64) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > bytes_max {
+        return Err(format!("it has more than {} MiB", bytes_max >> 20));
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 /// The lines of a file. Empty lines and those that begin with `#` are left out.
@@ -197,11 +269,7 @@ impl Setting for Lines {
 }
 
 fn lines_of(path: &std::path::Path) -> Result<Vec<String>, String> {
-    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > LIST_FILE_BYTES_MAX {
-        return Err(format!("it has more than {} MiB", LIST_FILE_BYTES_MAX >> 20));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text = text_of(path, LIST_FILE_BYTES_MAX)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines: Vec<String> =
         lines.filter(|line| !line.starts_with('#')).map(str::to_owned).collect();

@@ -18,6 +18,8 @@ pub struct Rule {
     pub when: When,
     /// Where it leads, if it leads anywhere.
     pub action: Option<Action>,
+    /// The name of the group that gets a copy of the request. Its response is thrown away.
+    pub mirror: Option<String>,
     /// The path that the upstream gets.
     pub rewrite: Option<Rewrite>,
     /// Changes to the fields sent to the upstream.
@@ -108,6 +110,7 @@ impl Rule {
             ("upstream", matches!(self.action, Some(Action::Group(_)))),
             ("redirect", matches!(self.action, Some(Action::Redirect { .. }))),
             ("answer", matches!(self.action, Some(Action::Answer { .. }))),
+            ("mirror", self.mirror.is_some()),
             ("rewrite", matches!(self.rewrite, Some(Rewrite::To(_)))),
             ("strip_prefix", matches!(self.rewrite, Some(Rewrite::Strip(_)))),
             ("request", !self.request.is_empty()),
@@ -117,6 +120,7 @@ impl Rule {
             return Err((key, text.to_owned()));
         }
         let does = self.action.is_some()
+            || self.mirror.is_some()
             || self.rewrite.is_some()
             || !self.request.is_empty()
             || !self.response.is_empty()
@@ -126,6 +130,9 @@ impl Rule {
         if !does {
             let text = "this rule does nothing: write upstream, redirect, answer, store = false …";
             return Err(("", text.to_owned()));
+        }
+        if let Some(name) = self.mirror.as_ref().filter(|name| !groups.contains(&name.as_str())) {
+            return Err(("mirror", format!("there is no group with the name {name}")));
         }
         match &self.action {
             Some(Action::Group(name)) if !groups.contains(&name.as_str()) => {

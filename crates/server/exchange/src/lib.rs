@@ -49,6 +49,7 @@ mod hot;
 pub mod limits;
 pub mod listener;
 pub mod logged;
+mod mirror;
 pub mod own_answers;
 mod plan;
 pub mod quota;

@@ -29,6 +29,11 @@ pub const DISK_ROOM_WAIT: Duration = Duration::from_secs(10);
 /// not take them. A silent tunnel buffers none.
 pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;
 
+/// Copies of requests that a core has in progress. Above it, requests are not copied.
+pub const MIRRORED_MAX: usize = 256;
+/// Bytes of the response to a copy that are read. Then its connection is closed.
+pub const MIRRORED_BYTES_MAX: usize = 1 << 20;
+
 /// The largest body that is buffered so that its request can be repeated, if its method allows
 /// that. It is smaller than the largest head.
 pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;

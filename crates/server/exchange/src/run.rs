@@ -83,6 +83,7 @@ impl<C: Client> Exchange<'_, C> {
             Box::pin(self.take(Stage::User)).await?;
         }
         let mut step = self.request.route(class, &self.connection).await?;
+        self.request.mirror();
         loop {
             debug_assert!(tries.looks <= LOOKS_MAX && tries.bodies_lost <= BODIES_LOST_MAX);
             if step.needs_upstream() {

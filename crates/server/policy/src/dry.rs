@@ -312,6 +312,7 @@ mod tests {
             name: name.to_owned(),
             when: when.parse().unwrap(),
             action,
+            mirror: None,
             rewrite: None,
             request: vec![FieldRule::Set("X-Rule".to_owned(), name.to_owned())],
             response: Vec::new(),

@@ -268,6 +268,8 @@ impl Routes {
     #[inline(never)]
     fn choose_this(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Choice<'_> {
         match self.find(reading, facts) {
+            // Only an exchange sends a copy.
+            Ok(chosen) if self.mirror(&chosen).is_some() => Choice::Barred,
             Ok(chosen) if chosen.is_sole && self.stores(&chosen) => {
                 let route = chosen.at.map(|at| &self.all[at]);
                 let key = route.and_then(|route| route.key.as_ref());

@@ -72,6 +72,7 @@ pub struct Rule {
     pub config: config::Rule,
     /// The index of the group that it leads to.
     pub group: Option<usize>,
+    mirror: Option<usize>,
     /// Its condition.
     pub id: Id,
     /// The named groups of its condition.
@@ -129,10 +130,19 @@ impl Rules {
         !self.late.is_empty()
     }
 
-    /// Those of the request that hold.
+    /// Those of the request that apply: their conditions hold, and of those that lead somewhere the
+    /// first.
     pub(crate) fn early(&self, judge: &mut Judge<'_, '_>) -> RuleSet {
         let mut set = RuleSet::default();
-        judge.matching(&self.early, |nth| set.insert(self.early_at[nth]));
+        let mut leads = false;
+        judge.matching(&self.early, |nth| {
+            let at = self.early_at[nth];
+            let is_leading = self.all[at].config.action.is_some();
+            if !(is_leading && leads) {
+                set.insert(at);
+            }
+            leads |= is_leading;
+        });
         set
     }
 
@@ -188,10 +198,12 @@ impl Rules {
 
 impl Rule {
     fn new(config: &config::Rule, groups: &[Group], id: Id, captures: Vec<String>) -> Rule {
+        let place = |name: &String| groups.iter().position(|group| group.name == *name);
         let group = match &config.action {
-            Some(Action::Group(name)) => groups.iter().position(|group| group.name == *name),
+            Some(Action::Group(name)) => place(name),
             _ => None,
         };
+        let mirror = config.mirror.as_ref().and_then(place);
         let repeats = |text: &str| pieces(text).any(|piece| matches!(piece, Piece::Capture(_)));
         let of_action = match &config.action {
             Some(Action::Redirect { location, .. }) => repeats(location),
@@ -203,12 +215,17 @@ impl Rule {
         let expands = of_action || sends || of_response || config.rewrite.is_some();
         let sends_captures = !captures.is_empty() && (sends || config.rewrite.is_some());
         let (config, captures) = (config.clone(), captures.into());
-        Rule { config, group, id, captures, expands, sends_captures }
+        Rule { config, group, mirror, id, captures, expands, sends_captures }
     }
 
     /// Whether a text of it repeats a value or a capture.
     pub fn expands(&self) -> bool {
         self.expands
+    }
+
+    /// The index of the group that gets a copy of the request.
+    pub fn mirror(&self) -> Option<usize> {
+        self.mirror
     }
 
     /// Whether it changes what is sent to the upstream, or the response.

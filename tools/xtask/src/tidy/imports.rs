@@ -40,6 +40,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["hit", "rules", "spread"],
             &["step"],
             &["plan", "fetch"],
+            &["mirror"],
             &["routing"],
             &["serve", "from_disk", "connect", "own_answers", "quota", "upgrade"],
             &["run"],

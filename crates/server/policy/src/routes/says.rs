@@ -69,6 +69,11 @@ impl Routes {
         }
     }
 
+    /// The index of the group that gets a copy of a request, if a rule says so.
+    pub fn mirror(&self, chosen: &Chosen) -> Option<usize> {
+        self.rules.of(&chosen.rules).find_map(Rule::mirror)
+    }
+
     /// Whether a text of the route or of its rules repeats a capture or a value.
     pub fn expands(&self, chosen: &Chosen) -> bool {
         chosen.at.is_some_and(|at| self.all[at].expands)

@@ -19,6 +19,7 @@ fn rule(name: &str, when: &str) -> Rule {
         name: name.to_owned(),
         when: when.parse().unwrap(),
         action: None,
+        mirror: None,
         rewrite: None,
         request: Vec::new(),
         response: Vec::new(),
@@ -185,6 +186,35 @@ fn rules_choose_the_upstream_and_what_it_gets() {
         assert!(seen.iter().all(|one| one.field("x-canary").unwrap().ends_with(" to other")));
         let seen = world.origin.seen.borrow();
         assert!(seen.iter().all(|one| one.field("x-client").is_some_and(|is| is != "{client}")));
+    });
+}
+
+/// A copy neither delays nor fails the request of a client, hit or miss.
+#[test]
+fn a_mirror_gets_a_copy_of_each_request_without_content() {
+    let config = || {
+        let mirror = Rule {
+            mirror: Some("other".to_owned()),
+            request: set("X-Copied", "1"),
+            ..rule("mirror", "path.startsWith('/m')")
+        };
+        with(Vec::new(), vec![mirror])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let other = Origin::start(address(OTHER));
+        let mut client = Client::new().await;
+        let target = "/m?size=9&cc=max-age=60";
+        for round in 0..3 {
+            let got = get(&mut client, target, "").await;
+            assert_eq!((got.status, is_hit(&got)), (200, round > 0));
+        }
+        assert_eq!(get(&mut client, "/a?size=9", "").await.status, 200);
+        let post = "POST /m?size=9 HTTP/1.1\r\nHost: site\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(client.ask(post.as_bytes()).await.status, 200);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((world.origin.count(target), other.count(target)), (1, 3));
+        assert_eq!(other.seen.borrow().len(), 3);
+        assert!(other.seen.borrow().iter().all(|one| one.field("x-copied") == Some("1")));
     });
 }
 
