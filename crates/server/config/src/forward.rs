@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bcrypt::HashParts;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::When;
 use crate::limits::{PASSWORD_COST_MAX, PASSWORD_FILE_BYTES_MAX};
 
 /// The rules of forward mode.
@@ -29,6 +30,8 @@ pub struct Forward {
     pub allow_domains: Vec<Domain>,
     /// Domains that may not be reached, whatever else is allowed.
     pub deny_domains: Vec<Domain>,
+    /// Requests for which this condition holds are refused.
+    pub deny_when: Option<When>,
     /// Whether a CONNECT to one of `tls_ports` must be followed by a TLS ClientHello with the
     /// requested host as its server name.
     pub check_server_name: bool,
@@ -72,6 +75,7 @@ impl Default for Forward {
             connect_ports: vec![TLS_PORT],
             allow_domains: Vec::new(),
             deny_domains: Vec::new(),
+            deny_when: None,
             check_server_name: true,
             tls_ports: vec![TLS_PORT],
             users: None,

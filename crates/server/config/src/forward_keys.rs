@@ -48,6 +48,11 @@ impl Table for Forward {
         deny_domains: Kind::Texts, deny_domains,
             "Domains, each with all its subdomains, that may not be reached.",
             example "[\"example.net\"]";
+        deny_when: Kind::Text, deny_when,
+            "A condition (docs/conditions.md). Requests for which it holds are refused: \
+             `path.endsWith('.exe') && !client.within(office)`. It is asked for each reading of \
+             the path, and for each name that a host may be completed to. A CONNECT has the path \
+             `/`.", example "\"hour < 6 && user != 'backup'\"";
         check_server_name: Kind::Flag, check_server_name,
             "Whether a CONNECT to one of `tls_ports` must be followed by a TLS ClientHello with \
              the requested host as its server name.";

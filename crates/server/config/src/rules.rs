@@ -303,6 +303,14 @@ impl Config {
                 }
             }
         }
+        if let Some(when) = &self.forward.deny_when {
+            let checked = check("forward.deny_when", when, Scope::Request, here);
+            let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
+            if reads.intersects(Reads::TLS | Reads::RANDOM) {
+                let text = "requests are refused by what they are, not by tls or random";
+                here.mistake_of("forward.deny_when", text);
+            }
+        }
         if self.rules.len() > RULES_MAX {
             here.mistake_of("rule", format!("there are at most {RULES_MAX} rules"));
         }

@@ -14,6 +14,7 @@ use http1::{Name, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
 use policy::peers::Allowed;
+use policy::reading::Reading;
 use transport::Transport;
 use transport::proxy_protocol::Ends;
 use transport::tls::TlsFacts;
@@ -53,6 +54,9 @@ impl Request {
         }
         if self.role() == Role::Forward && class != Class::Purge && !self.listener.cluster {
             self.user = Box::pin(self.admit()).await?;
+            if self.snapshot.forward.has_condition() {
+                self.denies_when()?;
+            }
         }
         Ok(class)
     }
@@ -220,6 +224,21 @@ impl Request {
             remembers: self.look == Look::Use,
         };
         self.snapshot.forward.admit(self.peer.ip(), &self.head(), passwords).await
+    }
+
+    /// Refuses a request to a forward listener for which its condition holds.
+    #[inline(never)]
+    fn denies_when(&self) -> Result<(), Refusal> {
+        let (authority, path) = match (self.requested_uri(), self.target()) {
+            (Some(uri), _) => (uri.authority, uri.path),
+            (None, Target::Authority { host, .. }) => (host, &b"/"[..]),
+            // It is refused for its form.
+            (None, _) => return Ok(()),
+        };
+        let parsed = http1::parse_authority(authority).map_err(|_| Refusal::Authority)?;
+        let reading = Reading::of(authority, path);
+        let (rules, resolver) = (&self.snapshot.forward, &self.worker.shared.resolver);
+        rules.denies_when(parsed.host, reading, &self.facts(), resolver)
     }
 
     /// The requested URI, or why it is refused.

@@ -63,7 +63,7 @@ impl Snapshot {
         let cluster = cluster.map(|of| Arc::new(Cluster::new(of, &shared.cluster, registry)));
         let members = cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.addresses());
         shared.own.set_members(&members);
-        let forward = Arc::new(Rules::new(&config.forward));
+        let forward = Arc::new(Rules::new(&config.forward, &config.condition_lists()));
         let via = ViaNames::new(&config.via, &shared.pseudonym);
         let quotas = shared.quotas.quotas(
             (&config.quotas, &config.condition_lists()),

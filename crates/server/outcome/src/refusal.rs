@@ -172,6 +172,8 @@ refusals! {
         "CONNECT does not go to this port; the operator can add it to connect_ports";
     DomainDenied = 403, Access, Keep, "domain-denied",
         "this domain is in deny_domains, and the operator decides about it";
+    DeniedWhen = 403, Access, Keep, "denied-when",
+        "the condition deny_when holds for this request, and the operator decides about it";
     DomainNotAllowed = 403, Access, Keep, "domain-not-allowed",
         "this domain is not in allow_domains; the operator can add it";
     Address = 403, Access, Keep, "address",

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use std::time::Duration;
 
+use conditions::{Builder, Conditions, Facts, Id, Lists, Scope};
 use dns::{Host, Name, NoAnswer, Resolver};
 use http1::{Method, RequestHead};
 use runtime::net::TcpListener;
@@ -37,24 +38,38 @@ pub use passwords::{Known, Passwords, Verifying};
 use config::{Domain, Forward, Ports};
 use outcome::{Fault, Refusal};
 
+use crate::reading::Reading;
+
 /// The rules, ready for use.
 #[derive(Debug)]
 pub struct Rules {
     config: Forward,
     allow_domains: Domains,
     deny_domains: Domains,
-    /// There are no rules on domains or passwords: stored responses can be served at once.
+    deny_when: Option<(Conditions, Id)>,
+    /// There are no rules on domains or passwords, and no condition: stored responses can be served at once.
     plain: bool,
 }
 
 impl Rules {
     /// From the configuration.
-    pub fn new(config: &Forward) -> Rules {
+    pub fn new(config: &Forward, lists: &Lists) -> Rules {
         let (allow, deny) = (&config.allow_domains, &config.deny_domains);
+        // The conditions of a file were checked when it was read.
+        let deny_when = config.deny_when.as_ref().and_then(|when| {
+            let mut builder = Builder::new(lists.clone());
+            let added = builder.add(when.as_str(), Scope::Request);
+            debug_assert!(added.is_ok(), "{when} was not checked");
+            Some((builder.build(), added.ok()?))
+        });
         Rules {
             allow_domains: Domains::of(allow),
             deny_domains: Domains::of(deny),
-            plain: allow.is_empty() && deny.is_empty() && config.users.is_none(),
+            plain: allow.is_empty()
+                && deny.is_empty()
+                && config.users.is_none()
+                && deny_when.is_none(),
+            deny_when,
             config: config.clone(),
         }
     }
@@ -81,6 +96,43 @@ impl Rules {
         }
         let Some(users) = &self.config.users else { return Ok(None) };
         passwords.user(client, head, users).await.map(Some)
+    }
+
+    /// Whether requests are judged by a condition.
+    #[inline]
+    pub fn has_condition(&self) -> bool {
+        self.deny_when.is_some()
+    }
+
+    /// Refuses a request for which the condition holds, in any reading of its path and for any name
+    /// that its host may stand for. `facts` are those of the request without its host and path.
+    ///
+    /// # Errors
+    /// The condition holds.
+    pub fn denies_when(
+        &self,
+        host: &[u8],
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+        resolver: &Resolver,
+    ) -> Result<(), Refusal> {
+        let Some((conditions, id)) = &self.deny_when else { return Ok(()) };
+        let hosts = match read(host)? {
+            Host::Address(ip) => vec![ip.to_canonical().to_string()],
+            Host::Name(name) => {
+                let completed = resolver.candidates(&name);
+                [name.as_str().to_owned()].into_iter().chain(completed).collect()
+            }
+        };
+        let paths = reading.paths().ok_or(Refusal::DeniedWhen)?;
+        let holds = |host: &String, path: &[u8]| {
+            let facts = Facts { host: host.as_bytes(), path, ..*facts };
+            conditions.judge(facts).holds(*id)
+        };
+        match paths.iter().any(|read| hosts.iter().any(|host| holds(host, &read.path))) {
+            true => Err(Refusal::DeniedWhen),
+            false => Ok(()),
+        }
     }
 
     /// The addresses at which a host's port may be reached: these, and no others, are connected to.
@@ -357,7 +409,7 @@ mod tests {
     fn rules(change: impl FnOnce(&mut Forward)) -> Rules {
         let mut config = Forward::default();
         change(&mut config);
-        Rules::new(&config)
+        Rules::new(&config, &Lists::new())
     }
 
     fn domains(list: &[&str]) -> Vec<Domain> {

@@ -342,17 +342,23 @@ fn a_forbidden_request_is_refused_with_the_name_of_the_rule_and_reaches_no_serve
     let config = with(named, |config| {
         config.forward.allow_to = vec!["10.0.0.5/32".parse().unwrap()];
         config.forward.deny_domains = vec!["bad.test".parse().unwrap()];
+        let programs = "path.endsWith('.exe') || method == 'CONNECT' && host == 'no.test'";
+        config.forward.deny_when = Some(programs.parse().unwrap());
     });
     each_way(config, async |world: Rc<World>| {
         let names = NameServer::start();
         names.resolves("a.test", &[5], 600);
         names.resolves("inside.test", &[2], 600);
         let peer = Peer::echo(PEER);
-        let rows: [(&str, u16, &[&str]); 9] = [
+        let rows: [(&str, u16, &[&str]); 13] = [
             ("GET http://a.test:25/", 403, &["`port`", "ports"]),
             ("CONNECT a.test:22", 403, &["`connect-port`", "connect_ports"]),
             ("CONNECT a.test:80", 403, &["`connect-port`"]),
             ("GET http://x.bad.test/", 403, &["`domain-denied`", "deny_domains"]),
+            ("GET http://a.test/x.ex%65", 403, &["`denied-when`", "deny_when"]),
+            ("GET http://a.test/x/%2e%2e%2fa.exe?b", 403, &["`denied-when`"]),
+            ("GET http://a.test/a.exe;b", 403, &["`denied-when`"]),
+            ("CONNECT NO.test.:443", 403, &["`denied-when`"]),
             ("GET http://inside.test/", 403, &["`address`", "--allow-to"]),
             ("GET http://10.0.0.2/", 403, &["`address`"]),
             ("GET http://[::ffff:10.0.0.2]/", 403, &["`address`"]),
