@@ -380,7 +380,7 @@ impl<'c, 'f> Judge<'c, 'f> {
     fn shown_number(&mut self, figure: &'c Figure) -> String {
         match self.number(figure) {
             Num::Int(value) => value.to_string(),
-            Num::Double(value) => format!("{value:.6}"),
+            Num::Double(value) => ((value * 1e6).round() / 1e6).to_string(),
         }
     }
 

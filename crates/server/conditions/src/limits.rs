@@ -63,6 +63,9 @@ pub(crate) const BITS_MAX: usize = 1024;
 /// The most slots whose values are remembered where they are. The values of other slots are copied.
 pub(crate) const SLOTS_IN_PLACE_MAX: usize = 16;
 
+/// The most parts of two conditions that [`hidden_by`](crate::hidden_by) compares.
+pub(crate) const HIDING_STEPS_MAX: usize = 1000;
+
 /// The most named lists and maps.
 pub const LISTS_MAX: usize = 256;
 

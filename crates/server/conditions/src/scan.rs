@@ -189,7 +189,17 @@ impl Scan<'_> {
                 return Ok(Token { at, kind: Kind::Text, partner: 0 });
             }
             match rest[next] {
-                b'\\' if prefix == 0 => next += 2,
+                b'\\' if prefix == 0 => {
+                    // The digits after the letter are for the parser.
+                    let letter = self.text[self.at + next + 1..].chars().next();
+                    let letter = letter.unwrap_or_default();
+                    if !"abfnrtv\\?\"'`xXuU0123".contains(letter) {
+                        let at = self.at + next..self.at + next + 1 + letter.len_utf8();
+                        let why = "CEL has no escape of this kind: write a backslash as \\\\, or write r'…'";
+                        return Err(Mistake::new(&at, why));
+                    }
+                    next += 2;
+                }
                 b'\n' | b'\r' if !is_long => break,
                 _ => next += 1,
             }
