@@ -67,6 +67,12 @@ pub(crate) fn scan(text: &str) -> Result<Tokens, Mistake> {
     Ok(Tokens { all: scan.tokens })
 }
 
+/// The letters of escapes.
+const ESCAPES: &str = "abfnrtv\\?\"'`xXuU0123";
+
+const ESCAPE: &str =
+    "CEL has no escape of this kind: write a backslash as \\\\, or write the string as r'…'";
+
 struct Scan<'t> {
     text: &'t str,
     at: usize,
@@ -192,11 +198,10 @@ impl Scan<'_> {
                 b'\\' if prefix == 0 => {
                     // The digits after the letter are for the parser.
                     let letter = self.text[self.at + next + 1..].chars().next();
-                    let letter = letter.unwrap_or_default();
-                    if !"abfnrtv\\?\"'`xXuU0123".contains(letter) {
+                    let is_wrong = |letter: &char| !ESCAPES.contains(*letter);
+                    if let Some(letter) = letter.filter(is_wrong) {
                         let at = self.at + next..self.at + next + 1 + letter.len_utf8();
-                        let why = "CEL has no escape of this kind: write a backslash as \\\\, or write r'…'";
-                        return Err(Mistake::new(&at, why));
+                        return Err(Mistake::new(&at, ESCAPE));
                     }
                     next += 2;
                 }
