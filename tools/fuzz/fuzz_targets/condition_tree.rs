@@ -1,4 +1,5 @@
-//! Conditions and a request that are made of bytes, judged and compared with the evaluator of `cel`.
+//! Conditions and a request that are made of bytes, judged, and compared with the evaluator of the
+//! crate `cel`.
 //!
 //! The checks are in `checks/conditions.rs`, so that the stable tests run them over the corpus too.
 #![no_main]

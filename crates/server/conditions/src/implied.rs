@@ -7,8 +7,8 @@ use crate::Checked;
 use crate::limits::HIDING_STEPS_MAX;
 use crate::tree::{Term, Test, Text, TextTest, Tree};
 
-/// The groups of `path.matches` that have captured something whenever the tree holds, or whenever it
-/// does not.
+/// The groups of `path.matches` that have captured something whenever the tree holds, or whenever
+/// it does not.
 pub(crate) fn captures(tree: &Tree, holds: bool) -> BTreeSet<&str> {
     match tree {
         Tree::Constant(_) | Tree::Same(_) => BTreeSet::new(),
@@ -41,8 +41,7 @@ pub fn hidden_by(earlier: &Checked, later: &Checked) -> bool {
     Proof { steps: 0 }.follows(&earlier.tree, &later.tree)
 }
 
-/// A search for a proof. Trees have pairs of parts that it may compare again and again, so the search
-/// has a limit.
+/// A search for a proof. It may compare two parts again and again, so it has a limit.
 struct Proof {
     steps: usize,
 }

@@ -1,8 +1,8 @@
 //! The tokens of a text, read before the parser reads the text.
 //!
-//! Why: the parser of the crate `cel` recurses, and it reports mistakes in the words of its grammar.
-//! This scan applies the limits first, so that the parser never recurses deep, and reports the usual
-//! mistakes in plain words. The tokens also have the places of brackets, which the syntax tree of
+//! Why: the parser of the crate `cel` recurses, and reports mistakes in the words of its grammar.
+//! This scan applies the limits first, so that the parser never recurses deep. It also reports the
+//! usual mistakes in plain words. The tokens have the places of brackets, which the syntax tree of
 //! `cel` does not have.
 //!
 //! Invariants: the ranges of tokens ascend and do not overlap; each opening bracket has its closing
@@ -138,9 +138,7 @@ impl Scan<'_> {
             b'|' => return Err(self.wrong(1, "write `||` for or")),
             b'=' => return Err(self.wrong(1, "write `==` to compare")),
             b'~' => {
-                return Err(
-                    self.wrong(1, "write `path.matches('…')` to compare with a regular expression")
-                );
+                return Err(self.wrong(1, "write `path.matches('…')` for a regular expression"));
             }
             b'+' | b'*' | b'/' | b'%' => return Err(self.wrong(1, "conditions do not calculate")),
             b'{' | b'}' => {

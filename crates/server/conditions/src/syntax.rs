@@ -1,7 +1,7 @@
 //! The syntax tree of a condition.
 //!
 //! What: [`parse`] reads a text with the parser of the crate `cel`, and makes a tree of its tree.
-//! Why two trees: the tree of `cel` has no ranges, and it has forms that conditions do not have. All
+//! Why two trees: the tree of `cel` has no ranges, and has forms that conditions do not have. All
 //! use of `cel` is in this file.
 //!
 //! What never happens: the parser sees a text that exceeds a limit ([`crate::scan`]).
