@@ -35,15 +35,15 @@
 //!
 //! - An absent `fields['x']` is `''`; in CEL it is an error. A condition has a value for every
 //!   request.
-//! - Strings are bytes. In patterns, `.` is any byte and `\w` is ASCII; in CEL, `.` is no line break
-//!   and `\w` is Unicode. One odd byte in a path must not lead past a rule.
+//! - Strings are bytes. In patterns, `.` is any byte and `\w` is ASCII; in CEL, `.` is no line
+//!   break and `\w` is Unicode. One odd byte in a path must not lead past a rule.
 //! - `size()` counts the bytes that begin a character, which are the characters of UTF-8. A value
 //!   need not be UTF-8.
 //! - `client == '10.0.0.1'` compares addresses, because several texts write one address.
 //! - `client.within`, `glob` and `share` are added: clients, paths and splits need them.
 //! - `<` compares numbers only, because no rule needs the order of strings.
-//! - There are no loops, arithmetic, `has`, maps in the text, `null`, bytes and unsigned ints. A term
-//!   stays cheap, and a text stays readable.
+//! - There are no loops, arithmetic, `has`, maps in the text, `null`, bytes and unsigned ints. A
+//!   term stays cheap, and a text stays readable.
 //! - A term with a constant value is a mistake. It is never what its author meant.
 #![forbid(unsafe_code)]
 

@@ -80,8 +80,8 @@ const _: () = {
     assert!(PATTERN_BYTES_MAX <= TEXT_BYTES_MAX);
     assert!(DEPTH_MAX < TOKENS_MAX && LINKS_MAX < TOKENS_MAX && TOKENS_MAX <= TEXT_BYTES_MAX);
     assert!(CONDITIONS_MAX <= u16::MAX as usize, "an Id has 16 bits");
-    assert!(TERMS_MAX <= u16::MAX as usize && SLOTS_MAX <= u16::MAX as usize);
-    assert!(INDEXES_MAX <= 64 && BITS_MAX % 64 == 0, "sets of them are words of 64 bits");
+    assert!(SLOTS_MAX <= TERMS_MAX && TERMS_MAX <= u16::MAX as usize);
+    assert!(INDEXES_MAX <= 64 && BITS_MAX.is_multiple_of(64), "sets of them are words of 64 bits");
     assert!(SLOTS_IN_PLACE_MAX <= SLOTS_MAX && BITS_MAX <= TERMS_MAX);
     assert!(CAPTURES_MAX < GROUPS_MAX);
 };

@@ -66,7 +66,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("(path == '/a') < (path == '/b')", "(path == '/a') < (path == '/b')", "these are bools"),
     ("fields == 'a'", "fields == 'a'", "a table of values with names and a string"),
     ("path.startsWith(1)", "1", "is a string, and this is an int"),
-    ("path.startsWith(host, '/b')", "path.startsWith(host, '/b')", "has 1 argument, and here are 2"),
+    ("path.endsWith('a', 'b')", "path.endsWith('a', 'b')", "has 1 argument, and here are 2"),
     ("path.size(1) == 2", "path.size(1)", "has 0 arguments, and here are 1"),
     ("path.matches(user)", "user", "is a literal string"),
     ("fields[path] == 'a'", "path", "is a literal string"),
