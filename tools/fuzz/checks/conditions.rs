@@ -81,13 +81,14 @@ pub(crate) fn tree(data: &[u8]) -> usize {
             assert_eq!(conditions.judge(*facts).holds(*id), found, "{ours}");
             let _ = judge.terms(*id);
         }
-        for (earlier, later) in (0..ids.len()).flat_map(|at| (0..at).map(move |other| (other, at)))
-        {
-            let of = |at: usize| check(&texts[at].1, Scope::Response, &LISTS).expect("checked");
-            if hidden_by(&of(earlier), &of(later)) {
-                let holds = |judge: &mut conditions::Judge<'_, '_>, at: usize| judge.holds(ids[at]);
-                let is_hidden = !holds(&mut judge, later) || holds(&mut judge, earlier);
-                assert!(is_hidden, "{} hides {}", texts[earlier].1, texts[later].1);
+        let of = |(_, text, _): &(_, String, _)| check(text, Scope::Response, &LISTS);
+        let checked: Vec<_> = texts.iter().map(|text| of(text).expect("checked")).collect();
+        for later in 0..ids.len() {
+            for earlier in 0..later {
+                if hidden_by(&checked[earlier], &checked[later]) {
+                    let is_hidden = !judge.holds(ids[later]) || judge.holds(ids[earlier]);
+                    assert!(is_hidden, "{} hides {}", texts[earlier].1, texts[later].1);
+                }
             }
         }
     });

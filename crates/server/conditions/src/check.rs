@@ -158,17 +158,7 @@ impl Checker<'_> {
     }
 
     fn unknown(&self, at: &Range<usize>, name: &str) -> Mistake {
-        let instead = match name {
-            "and" | "AND" => "write `&&` for and",
-            "or" | "OR" => "write `||` for or",
-            "not" | "NOT" => "write `!` for not",
-            "request" | "req" => {
-                "the variables have no prefix: write `host`, `path`, `fields['…']`"
-            }
-            "headers" | "header" => "write `fields['name']`",
-            _ => "",
-        };
-        if !instead.is_empty() {
+        if let Some(instead) = names::instead_of(name) {
             return Mistake::new(at, instead);
         }
         let known: Vec<&str> = names::variables(self.scope == Scope::Response).collect();

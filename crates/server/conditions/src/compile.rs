@@ -42,7 +42,8 @@ pub struct Builder {
     sources: Interned<Text>,
 }
 
-/// All conditions of one configuration, compiled together. Shared by cores; judging changes nothing.
+/// All conditions of one configuration, compiled together. Cores share them; judging changes
+/// nothing.
 #[derive(Debug)]
 pub struct Conditions {
     pub(crate) conditions: Box<[Condition]>,
@@ -325,8 +326,8 @@ fn uses_of(conditions: &[Condition], atoms: usize) -> Vec<usize> {
     uses
 }
 
-/// A term of `&&` that an index finds. Of several terms, the term with the fewest uses holds for the
-/// fewest requests, as a rule.
+/// A term of `&&` that an index finds. Of several terms, the term with the fewest uses holds for
+/// the fewest requests, as a rule.
 fn guard(code: &Code, atoms: &[Placed], uses: &[usize]) -> Option<Guard> {
     let by_index = |code: &Code| match code {
         Code::Atom { atom, is_not: false } => match atoms[usize::from(*atom)].place {

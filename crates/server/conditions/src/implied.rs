@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use crate::Checked;
+use crate::limits::HIDING_STEPS_MAX;
 use crate::tree::{Term, Test, Text, TextTest, Tree};
 
-/// The groups of `path.matches` that have captured something whenever the tree holds, or whenever it
-/// does not.
+/// The groups of `path.matches` that have captured something whenever the tree holds, or whenever
+/// it does not.
 pub(crate) fn captures(tree: &Tree, holds: bool) -> BTreeSet<&str> {
     match tree {
         Tree::Constant(_) | Tree::Same(_) => BTreeSet::new(),
@@ -34,24 +35,36 @@ pub(crate) fn captures(tree: &Tree, holds: bool) -> BTreeSet<&str> {
 }
 
 /// Whether the earlier condition holds whenever the later condition holds, so that the later
-/// condition can never be the first that holds. Conservative: `false` if it is not obvious.
+/// condition can never be the first that holds. Conservative: `false` if it is not obvious within
+/// [`HIDING_STEPS_MAX`] steps.
 pub fn hidden_by(earlier: &Checked, later: &Checked) -> bool {
-    follows(&earlier.tree, &later.tree)
+    Proof { steps: 0 }.follows(&earlier.tree, &later.tree)
 }
 
-/// Whether the first obviously holds whenever the second holds.
-fn follows(one: &Tree, from: &Tree) -> bool {
-    if one == from {
-        return true;
-    }
-    match (one, from) {
-        (_, Tree::Any(from)) => from.iter().all(|from| follows(one, from)),
-        (Tree::All(all), _) => all.iter().all(|one| follows(one, from)),
-        (Tree::Any(any), _) if any.iter().any(|one| follows(one, from)) => true,
-        (_, Tree::All(from)) => from.iter().any(|from| follows(one, from)),
-        (Tree::Not(one), Tree::Not(from)) => follows(from, one),
-        (Tree::Term(one), Tree::Term(from)) => term_follows(one, from),
-        _ => false,
+/// A search for a proof. It may compare two parts again and again, so it has a limit.
+struct Proof {
+    steps: usize,
+}
+
+impl Proof {
+    /// Whether the first obviously holds whenever the second holds.
+    fn follows(&mut self, one: &Tree, from: &Tree) -> bool {
+        self.steps += 1;
+        if self.steps > HIDING_STEPS_MAX {
+            return false;
+        }
+        if one == from {
+            return true;
+        }
+        match (one, from) {
+            (_, Tree::Any(from)) => from.iter().all(|from| self.follows(one, from)),
+            (Tree::All(all), _) => all.iter().all(|one| self.follows(one, from)),
+            (Tree::Any(any), _) if any.iter().any(|one| self.follows(one, from)) => true,
+            (_, Tree::All(from)) => from.iter().any(|from| self.follows(one, from)),
+            (Tree::Not(one), Tree::Not(from)) => self.follows(from, one),
+            (Tree::Term(one), Tree::Term(from)) => term_follows(one, from),
+            _ => false,
+        }
     }
 }
 

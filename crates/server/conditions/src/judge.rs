@@ -380,7 +380,7 @@ impl<'c, 'f> Judge<'c, 'f> {
     fn shown_number(&mut self, figure: &'c Figure) -> String {
         match self.number(figure) {
             Num::Int(value) => value.to_string(),
-            Num::Double(value) => format!("{value:.6}"),
+            Num::Double(value) => ((value * 1e6).round() / 1e6).to_string(),
         }
     }
 
@@ -421,8 +421,8 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-/// The share of a value: its XXH3 hash as a double, at least 0 and less than 1. The hash has no seed,
-/// so a value has the same share in every process and every version.
+/// The share of a value: its XXH3 hash as a double, at least 0 and less than 1. The hash has no
+/// seed, so a value has the same share in every process and every version.
 fn share(value: &[u8]) -> f64 {
     // A double has 53 bits.
     (XxHash3_64::oneshot(value) >> 11) as f64 / (1_u64 << 53) as f64

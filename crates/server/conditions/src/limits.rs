@@ -63,6 +63,9 @@ pub(crate) const BITS_MAX: usize = 1024;
 /// The most slots whose values are remembered where they are. The values of other slots are copied.
 pub(crate) const SLOTS_IN_PLACE_MAX: usize = 16;
 
+/// The most parts of two conditions that [`hidden_by`](crate::hidden_by) compares.
+pub(crate) const HIDING_STEPS_MAX: usize = 1000;
+
 /// The most named lists and maps.
 pub const LISTS_MAX: usize = 256;
 
@@ -77,8 +80,8 @@ const _: () = {
     assert!(PATTERN_BYTES_MAX <= TEXT_BYTES_MAX);
     assert!(DEPTH_MAX < TOKENS_MAX && LINKS_MAX < TOKENS_MAX && TOKENS_MAX <= TEXT_BYTES_MAX);
     assert!(CONDITIONS_MAX <= u16::MAX as usize, "an Id has 16 bits");
-    assert!(TERMS_MAX <= u16::MAX as usize && SLOTS_MAX <= u16::MAX as usize);
-    assert!(INDEXES_MAX <= 64 && BITS_MAX % 64 == 0, "sets of them are words of 64 bits");
+    assert!(SLOTS_MAX <= TERMS_MAX && TERMS_MAX <= u16::MAX as usize);
+    assert!(INDEXES_MAX <= 64 && BITS_MAX.is_multiple_of(64), "sets of them are words of 64 bits");
     assert!(SLOTS_IN_PLACE_MAX <= SLOTS_MAX && BITS_MAX <= TERMS_MAX);
     assert!(CAPTURES_MAX < GROUPS_MAX);
 };

@@ -44,7 +44,8 @@ impl Lists {
         Lists::default()
     }
 
-    /// Adds a list. Fails if the name is taken or cannot be a name, or if there are too many values.
+    /// Adds a list. Fails if the name is taken or cannot be a name, or if there are too many
+    /// values.
     pub fn add_list(&mut self, name: &str, values: Vec<String>) -> Result<(), String> {
         self.check(name, values.len())?;
         let set = values.iter().map(|value| value.as_bytes().into()).collect();

@@ -81,3 +81,15 @@ pub(crate) fn variables(of_response: bool) -> impl Iterator<Item = &'static str>
     let all = PLAIN.iter().chain([&TLS]).chain(TABLES).copied();
     all.filter(move |name| of_response || !OF_RESPONSE.contains(name))
 }
+
+/// What to write instead of a word of other languages.
+pub(crate) fn instead_of(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "and" | "AND" => "write `&&` for and",
+        "or" | "OR" => "write `||` for or",
+        "not" | "NOT" => "write `!` for not",
+        "request" | "req" => "the variables have no prefix: write `host`, `path`, `fields['name']`",
+        "headers" | "header" => "write `fields['name']`",
+        _ => return None,
+    })
+}

@@ -1,8 +1,8 @@
 //! The tokens of a text, read before the parser reads the text.
 //!
-//! Why: the parser of the crate `cel` recurses, and it reports mistakes in the words of its grammar.
-//! This scan applies the limits first, so that the parser never recurses deep, and reports the usual
-//! mistakes in plain words. The tokens also have the places of brackets, which the syntax tree of
+//! Why: the parser of the crate `cel` recurses, and reports mistakes in the words of its grammar.
+//! This scan applies the limits first, so that the parser never recurses deep. It also reports the
+//! usual mistakes in plain words. The tokens have the places of brackets, which the syntax tree of
 //! `cel` does not have.
 //!
 //! Invariants: the ranges of tokens ascend and do not overlap; each opening bracket has its closing
@@ -66,6 +66,12 @@ pub(crate) fn scan(text: &str) -> Result<Tokens, Mistake> {
     }
     Ok(Tokens { all: scan.tokens })
 }
+
+/// The letters of escapes.
+const ESCAPES: &str = "abfnrtv\\?\"'`xXuU0123";
+
+const ESCAPE: &str =
+    "CEL has no escape of this kind: write a backslash as \\\\, or write the string as r'…'";
 
 struct Scan<'t> {
     text: &'t str,
@@ -132,9 +138,7 @@ impl Scan<'_> {
             b'|' => return Err(self.wrong(1, "write `||` for or")),
             b'=' => return Err(self.wrong(1, "write `==` to compare")),
             b'~' => {
-                return Err(
-                    self.wrong(1, "write `path.matches('…')` to compare with a regular expression")
-                );
+                return Err(self.wrong(1, "write `path.matches('…')` for a regular expression"));
             }
             b'+' | b'*' | b'/' | b'%' => return Err(self.wrong(1, "conditions do not calculate")),
             b'{' | b'}' => {
@@ -189,7 +193,16 @@ impl Scan<'_> {
                 return Ok(Token { at, kind: Kind::Text, partner: 0 });
             }
             match rest[next] {
-                b'\\' if prefix == 0 => next += 2,
+                b'\\' if prefix == 0 => {
+                    // The digits after the letter are for the parser.
+                    let letter = self.text[self.at + next + 1..].chars().next();
+                    let is_wrong = |letter: &char| !ESCAPES.contains(*letter);
+                    if let Some(letter) = letter.filter(is_wrong) {
+                        let at = self.at + next..self.at + next + 1 + letter.len_utf8();
+                        return Err(Mistake::new(&at, ESCAPE));
+                    }
+                    next += 2;
+                }
                 b'\n' | b'\r' if !is_long => break,
                 _ => next += 1,
             }

@@ -19,6 +19,12 @@ struct Memory {
     slots: Vec<(u32, u32)>,
 }
 
+impl Memory {
+    const fn new() -> Memory {
+        Memory { bytes: Vec::new(), slots: Vec::new() }
+    }
+}
+
 /// No value has this start.
 const UNKNOWN: (u32, u32) = (u32::MAX, 0);
 
@@ -26,16 +32,16 @@ const UNKNOWN: (u32, u32) = (u32::MAX, 0);
 const KEPT_BYTES_MAX: usize = 1 << 16;
 
 thread_local! {
-    static SPARE: Cell<Memory> = const { Cell::new(Memory { bytes: Vec::new(), slots: Vec::new() }) };
+    static SPARE: Cell<Memory> = const { Cell::new(Memory::new()) };
 }
 
 impl Scratch {
     pub(crate) const fn new() -> Scratch {
-        Scratch { memory: Memory { bytes: Vec::new(), slots: Vec::new() }, is_taken: false }
+        Scratch { memory: Memory::new(), is_taken: false }
     }
 
-    /// The bytes, to which a value may be appended. A second judgement at the same time on one thread
-    /// gets new memory.
+    /// The bytes, to which a value may be appended. A second judgement at the same time on one
+    /// thread gets new memory.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         if !self.is_taken {

@@ -1,7 +1,7 @@
 //! The syntax tree of a condition.
 //!
 //! What: [`parse`] reads a text with the parser of the crate `cel`, and makes a tree of its tree.
-//! Why two trees: the tree of `cel` has no ranges, and it has forms that conditions do not have. All
+//! Why two trees: the tree of `cel` has no ranges, and has forms that conditions do not have. All
 //! use of `cel` is in this file.
 //!
 //! What never happens: the parser sees a text that exceeds a limit ([`crate::scan`]).
@@ -11,6 +11,7 @@ use std::ops::Range;
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
 
 use crate::mistake::Mistake;
+use crate::names;
 use crate::scan::{Tokens, scan};
 
 /// A node of the tree, with its bytes in the text.
@@ -119,11 +120,16 @@ fn syntax_mistake(text: &str, tokens: &Tokens, errors: &cel::ParseErrors) -> Mis
         message if message.starts_with("reserved identifier") => {
             format!("`{token}` is a word that CEL keeps for itself")
         }
-        message if message.contains("string literal") => String::from(
-            "the string has an escape that CEL does not have: write a backslash as \\\\, or write r'…'",
-        ),
         message if message.contains("literal") => format!("{token} is not a number"),
-        _ => format!("`{token}` is not expected here"),
+        _ => {
+            // The parser stops at the word, or after it.
+            let words = [Some(index), index.checked_sub(1)].into_iter().flatten();
+            let foreign = words.map(|word| &tokens.all[word].at).find_map(|at| {
+                names::instead_of(&text[at.clone()]).map(|instead| Mistake::new(at, instead))
+            });
+            return foreign
+                .unwrap_or_else(|| Mistake::new(at, format!("`{token}` is not expected here")));
+        }
     };
     Mistake::new(at, why)
 }

@@ -113,7 +113,8 @@ fn is_decoded(key: &[u8], name: &[u8]) -> bool {
     Decoded(key).eq(name.iter().copied())
 }
 
-/// The bytes of a part of a query: `%41` is `A`, `+` is a space. A `%` without two digits is itself.
+/// The bytes of a part of a query: `%41` is `A`, `+` is a space. A `%` without two digits is
+/// itself.
 struct Decoded<'q>(&'q [u8]);
 
 impl Iterator for Decoded<'_> {

@@ -188,6 +188,11 @@ struct Parser {
 
 const PARSERS: &[Parser] = &[
     Parser {
+        file: "crates/server/conditions/src/syntax.rs",
+        function: "parse",
+        target: "tools/fuzz/fuzz_targets/condition_text.rs",
+    },
+    Parser {
         file: "crates/http/http1/src/request.rs",
         function: "parse_request",
         target: "tools/fuzz/fuzz_targets/request_head.rs",

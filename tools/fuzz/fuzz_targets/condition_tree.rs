@@ -1,0 +1,12 @@
+//! Conditions and a request that are made of bytes, judged, and compared with the evaluator of the
+//! crate `cel`.
+//!
+//! The checks are in `checks/conditions.rs`, so that the stable tests run them over the corpus too.
+#![no_main]
+
+#[path = "../checks/conditions.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    checks::tree(data);
+});
