@@ -12,6 +12,7 @@ mod clickhouse;
 mod cluster;
 mod collector;
 mod compression;
+mod conditions;
 mod dashboard;
 mod demo;
 mod digests;

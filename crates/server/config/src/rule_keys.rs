@@ -80,7 +80,7 @@ impl Table for RuleTable {
             example "\"https://{host}\"";
         answer: Kind::Text, answer, "Answer with this plain text.", example "\"not here\"";
         answer_file: Kind::Path, answer_file,
-            "Answer with the text of this file, at most 1 MiB. Its name tells its type: .html, \
+            "Answer with the text of this file, at most 1 MiB. Its ending is its type: .html, \
              .json, .xml, .svg, .css or .js; otherwise it is plain text. The file is read again at \
              a reload.", example "\"maintenance.html\"";
         mirror: Kind::Text, mirror,

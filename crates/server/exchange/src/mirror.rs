@@ -1,9 +1,9 @@
 //! Copies of requests for another upstream.
 //!
-//! A copy is sent when its request has been routed, by a task that no client waits for. The response
-//! to a copy is read and thrown away. What never happens: a copy delays, changes or fails the
-//! request of the client; a core has more copies in progress than [`MIRRORED_MAX`]; a copy goes to
-//! a peer or to another member of the cluster.
+//! A copy is sent when its request has been routed, by a task that no client waits for. The
+//! response to a copy is read and thrown away. What never happens: a copy delays, changes or fails
+//! the request of the client; a core has more copies in progress than [`MIRRORED_MAX`]; a copy goes
+//! to a peer or to another member of the cluster.
 
 use std::cell::Cell;
 use std::sync::Arc;

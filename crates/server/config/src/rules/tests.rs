@@ -127,7 +127,8 @@ fn a_stored_response_cannot_depend_on_what_differs_between_requests() {
 fn what_an_earlier_one_hides_is_a_mistake() {
     let rules = |first: &str, second: &str| {
         parse(&format!(
-            "[[rule]]\nwhen = \"{first}\"\nanswer = 'a'\n[[rule]]\nwhen = \"{second}\"\nanswer = 'b'\n"
+            "[[rule]]\nwhen = \"{first}\"\nanswer = 'a'\n\
+             [[rule]]\nwhen = \"{second}\"\nanswer = 'b'\n"
         ))
     };
     let found = rules("path == '/a'", "path == '/a' && method == 'GET'").unwrap_err();

@@ -47,7 +47,8 @@ pub struct Rules {
     allow_domains: Domains,
     deny_domains: Domains,
     deny_when: Option<(Conditions, Id)>,
-    /// There are no rules on domains or passwords, and no condition: stored responses can be served at once.
+    /// There are no rules on domains or passwords, and no condition: stored responses can be served
+    /// at once.
     plain: bool,
 }
 
