@@ -87,7 +87,7 @@ fn summary(out: &mut String, explained: &Explained) {
         "pass" => "passed to the origin; not stored, not collapsed",
         "tunnel" => "a tunnel",
         "purge" => "a purge",
-        "answer" => "answered by its route",
+        "answer" => "answered by its route or by a rule",
         _ => "fetched from the origin and stored",
     };
     row(out, "would be", does);

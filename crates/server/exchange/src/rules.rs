@@ -41,13 +41,13 @@ rules! {
     METHOD = "method", "RFC 9111, 4", "only GET and HEAD are answered from the store";
     WITH_BODY = "with-body", "RFC 9110, 9.3.1", "only the origin can judge a request with a body";
     CONDITION = "condition", "RFC 9111, 4.3.2", "only the origin can evaluate its condition";
-    NO_STORE_ROUTE = "bypass", "", "its route does not use the store";
+    NO_STORE_ROUTE = "bypass", "", "its route, or a rule, keeps it from the store";
     BYPASS_COOKIE = "bypass-cookie", "", "it has a cookie of bypass_cookies";
     HIDDEN_COOKIE = "hidden-cookie", "",
         "some servers read a cookie of key_cookies or bypass_cookies in another cookie";
     KEY_TOO_LONG = "key-too-long", "",
         "its cookies and fields are too long for a key";
-    ROUTE = "route", "", "its route gives the answer";
+    ROUTE = "route", "", "its route, or a rule, gives the answer";
     UPGRADE = "upgrade", "RFC 9110, 7.8", "it asks for another protocol, which is allowed";
     TUNNEL = "connect", "RFC 9110, 9.3.6", "no rule forbids the tunnel";
     PURGE = "purge", "", "the client may purge";

@@ -17,6 +17,7 @@ use coding::rules::Target;
 use http1::write::trailer_lines;
 use http1::{Method, trailer_fields};
 use outcome::{BrokenBy, Fault, Outcome, Refusal};
+use policy::fields::ResponseRules;
 use runtime::{Either, time};
 use store::Key;
 use store::disk::Chunks;
@@ -475,8 +476,14 @@ fn trailers_to_client(request: &Request, body: &UpstreamBody) -> Option<Vec<u8>>
         return None;
     }
     let (tags, route) = (request.shows_tags(), request.taken_route());
+    let routes = &request.snapshot.routes;
+    let of_rules =
+        request.chosen.and_then(|one| routes.response_changes(&one, &request.rules_of_response()));
+    let of_rules = of_rules.map(|changes| ResponseRules::new(&changes));
     let keeps = |name: &[u8]| {
-        (tags || !is_tag_field(name)) && route.is_none_or(|route| route.response.keeps(name))
+        (tags || !is_tag_field(name))
+            && route.is_none_or(|route| route.response.keeps(name))
+            && of_rules.as_ref().is_none_or(|rules| rules.keeps(name))
     };
     let fields = trailer_fields(body.trailers());
     Some(trailer_lines(fields.filter(|(name, _)| keeps(name))))

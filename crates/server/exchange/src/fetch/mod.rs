@@ -84,11 +84,11 @@ impl Request {
 
     /// Changes the head of an answer as the route and the rules say.
     fn ruled(&self, mut answer: Answer) -> Answer {
+        self.judge_response(&answer.head.head());
         if self.to().is_from_member() {
-            // It has the same rules.
+            // It has the same rules, and has changed the head.
             return answer;
         }
-        self.judge_response(&answer.head.head());
         let Some(chosen) = self.chosen else { return answer };
         let routes = &self.snapshot.routes;
         let changed = match routes.response_changes(&chosen, &self.rules_of_response()) {
