@@ -206,7 +206,7 @@ fn lists_have_names_that_conditions_can_use() {
     assert!(lists.add_map("b", pairs).unwrap_err().contains("two values for 'a'"));
 }
 
-/// Texts of one piece, as often as the limits allow: each is read or refused, without deep recursion
+/// Texts of one piece, as often as the limits allow: each is read or refused, without recursing
 /// and soon.
 #[test]
 fn texts_of_one_piece_are_read_soon() {
