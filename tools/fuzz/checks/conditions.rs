@@ -16,6 +16,8 @@ use http1::{Limits, Scratch, parse_request, parse_response};
 
 /// The conditions of one input that are compiled together.
 const CONDITIONS_MAX: usize = 8;
+/// The terms of one input that are compiled together.
+const TERMS_MAX: usize = 40;
 /// How deep generated conditions nest.
 const DEPTH_MAX: usize = 4;
 
@@ -55,8 +57,13 @@ pub(crate) fn tree(data: &[u8]) -> usize {
     let request = Request::of(&mut choices);
     let mut builder = Builder::new(LISTS.clone());
     let mut texts = Vec::new();
-    while texts.len() < CONDITIONS_MAX && !choices.bytes.is_empty() {
-        let (ours, theirs) = Generator { choices: &mut choices, request: &request }.tree(DEPTH_MAX);
+    // Many terms on one value are tested together, in other ways than few terms.
+    let is_table = choices.below(2) == 1;
+    let most = if is_table { TERMS_MAX } else { CONDITIONS_MAX };
+    while texts.len() < most && !choices.bytes.is_empty() {
+        let mut generator = Generator { choices: &mut choices, request: &request };
+        let (ours, theirs) =
+            if is_table { generator.table_term() } else { generator.tree(DEPTH_MAX) };
         match builder.add(&ours, Scope::Response) {
             Ok(id) => texts.push((id, ours, theirs)),
             Err(mistake) => {
@@ -467,8 +474,23 @@ impl Generator<'_, '_> {
         }
     }
 
+    /// A term on one of two values.
+    fn table_term(&mut self) -> Texts {
+        let ours = ["path", "fields['accept']"][self.choices.below(8) / 7];
+        let theirs = match ours {
+            "path" => "path",
+            _ => "('accept' in fields ? fields['accept'] : '')",
+        };
+        let literals = if ours == "path" { PATHS } else { WORDS };
+        self.term_on((ours.to_owned(), theirs.to_owned()), literals)
+    }
+
     fn text_term(&mut self) -> Texts {
-        let ((ours, theirs), literals) = self.text(2);
+        let (of, literals) = self.text(2);
+        self.term_on(of, literals)
+    }
+
+    fn term_on(&mut self, (ours, theirs): Texts, literals: &'static [&'static str]) -> Texts {
         let of = |term: String| (format!("{ours}{term}"), format!("{theirs}{term}"));
         let literal = self.choices.of(literals);
         let quoted = format!("'{}'", literal.replace('\n', "\\n"));

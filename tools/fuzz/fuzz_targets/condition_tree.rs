@@ -5,6 +5,7 @@
 #![no_main]
 
 #[path = "../checks/conditions.rs"]
+#[allow(dead_code, reason = "each target uses a part")]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

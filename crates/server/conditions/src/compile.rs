@@ -4,6 +4,7 @@
 //! [`Atom`], and each different value that has to be looked up once, as a slot.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +45,6 @@ pub struct Builder {
 
 /// All conditions of one configuration, compiled together. Cores share them; judging changes
 /// nothing.
-#[derive(Debug)]
 pub struct Conditions {
     pub(crate) conditions: Box<[Condition]>,
     pub(crate) atoms: Box<[Placed]>,
@@ -262,6 +262,12 @@ impl Builder {
                 Code::Choice(Box::new([condition, one, self.code(other, terms)]))
             }
         }
+    }
+}
+
+impl fmt::Debug for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.conditions.iter().map(|condition| &condition.text)).finish()
     }
 }
 

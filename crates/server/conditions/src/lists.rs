@@ -1,6 +1,7 @@
 //! Named lists and maps of a configuration.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +24,6 @@ pub(crate) enum Named {
 }
 
 /// A named list of strings.
-#[derive(Debug)]
 pub(crate) struct List {
     pub(crate) name: String,
     pub(crate) values: Vec<String>,
@@ -32,7 +32,6 @@ pub(crate) struct List {
 }
 
 /// A named map from strings to strings.
-#[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) name: String,
     pub(crate) pairs: HashMap<Box<[u8]>, Box<[u8]>>,
@@ -111,6 +110,19 @@ impl List {
             networks.collect::<Result<Vec<_>, _>>().map(Networks::new).map_err(String::clone)
         };
         self.networks.get_or_init(read).as_ref().map_err(String::as_str)
+    }
+}
+
+impl fmt::Debug for List {
+    /// Without the values, of which there may be a million.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} values)", self.name, self.values.len())
+    }
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} pairs)", self.name, self.pairs.len())
     }
 }
 

@@ -4,6 +4,8 @@
 //! that exceeds the limit is divided, and a single pattern that exceeds it is searched by
 //! [`regex_automata::meta`], which also takes linear time, but keeps a cache for each thread.
 
+use std::fmt;
+
 use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
@@ -23,10 +25,19 @@ pub(crate) fn syntax() -> syntax::Config {
 }
 
 /// An automaton of one or more patterns.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Machine {
     table: dense::DFA<Vec<u32>>,
     start: StateID,
+}
+
+impl fmt::Debug for Machine {
+    /// Without the table, which has thousands of lines.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (patterns, bytes) = (self.table.pattern_len(), self.table.memory_usage());
+        let mut shown = f.debug_struct("Machine");
+        shown.field("patterns", &patterns).field("bytes", &bytes).finish_non_exhaustive()
+    }
 }
 
 impl Machine {

@@ -205,3 +205,25 @@ fn lists_have_names_that_conditions_can_use() {
     let pairs = vec![("a".into(), "1".into()), ("a".into(), "2".into())];
     assert!(lists.add_map("b", pairs).unwrap_err().contains("two values for 'a'"));
 }
+
+/// Texts of one piece, as often as the limits allow: each is read or refused, without recursing
+/// and soon.
+#[test]
+fn texts_of_one_piece_are_read_soon() {
+    let start = std::time::Instant::now();
+    for piece in [
+        "a ", "a.", "a?", "a?a:", "a&&", "a||", "!", "-", "!-", "a<", "a in ", "(", "[", "a[",
+        "f(", "(a)", "[a],", "a,", "a==", "1 ", "'a' ", "'a'.f().", "f(a).", "a[1]", ".a", ":",
+        "?:", "){", "(a?", "a?(", "!(", "a&&(", "a||(b&&", "f(a,", "[a,", "true ", "null.", "r'' ",
+        "0x1 ",
+    ] {
+        for count in [1, 2, 15, 16, 17, 31, 32, 33, 100, 255, 500, 1000, 2000] {
+            let text = piece.repeat(count);
+            let closed = format!("{text}port == 1{}", ")".repeat(text.matches('(').count()));
+            for text in [text, closed] {
+                let _ = conditions::check(&text, Scope::Request, &lists());
+            }
+        }
+    }
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}

@@ -8,22 +8,28 @@ use super::{compiled, with_facts};
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;
 
-/// Terms of every kind, more of each kind than an index needs.
+const PREFIXES: [&str; 9] = ["/a", "/a/", "/a/b", "/a/b/", "/b", "/", "/a/a", "/c", "/aa"];
+const SUFFIXES: [&str; 9] = ["b", "/b", "a/b", "/a/b", "a", "bb", "/", "x", "c/b"];
+const PARTS: [&str; 9] = ["a/b", "/a", "b", "c", "//", "/b", "a//", "ab", "ba"];
+const AGENTS: [&str; 9] = ["curl", "/8", "url/", "c", "x", "rl", "zz", "8/", "curl/9"];
+
+/// Terms of every kind, more of each kind than an index needs. Some of each kind hold.
 fn texts() -> Vec<String> {
     let of = |at: usize| {
         [
-            format!("path.startsWith('/a{}')", "/".repeat(at % 2)),
-            format!("path.endsWith('{at}b')"),
-            format!("path.matches('^/[a-z]+/{at}?b$') && path.contains('{at}')"),
-            format!("path.glob('/*/{at}*')"),
-            format!("host in ['{at}.example', 'example.org']"),
-            format!("fields['user-agent'].lowerAscii().contains('c{at}')"),
-            format!("fields['x-a'] == 'one, {at}' || fields['x-{at}'] != ''"),
-            format!("cookies['c{at}'] == '' && args['q'].contains('{at}')"),
+            format!("path.startsWith('{}')", PREFIXES[at]),
+            format!("path.endsWith('{}')", SUFFIXES[at]),
+            format!("path.contains('{}')", PARTS[at]),
+            format!("path.matches('^/[a-z]+/b{{0,{at}}}$') && path.contains('b')"),
+            format!("path.glob('/*{}*')", &SUFFIXES[at]),
+            format!("host in ['{at}.example', '{}.org']", ["example", "x"][at % 2]),
+            format!("fields['user-agent'].lowerAscii().contains('{}')", AGENTS[at]),
+            format!("fields['x-a'] == 'one, {}' || fields['x-{at}'] != ''", ["two", "x"][at % 2]),
+            format!("cookies['c{at}'] == '' && args['q'].contains('{}')", ["b", "x"][at % 2]),
             format!("args['x{at}'] == 'a' || args['q'] == 'a b c'"),
             format!("teams[path] != '{at}' && share(cookies['sid']) < 0.{at}1"),
             format!("client.within('10.{at}.0.0/16') || status == 40{at}"),
-            format!("user in words || size({}['x']) == {at}", "response"),
+            format!("user in words || size(response['x']) == {at}"),
         ]
     };
     (0..9).flat_map(of).collect()
