@@ -11,7 +11,7 @@ use config::Forward;
 use dns::{NameServers, Resolver};
 use http1::Method;
 use outcome::Refusal;
-use policy::forward::{OwnAddresses, Rules};
+use policy::forward::{Lists, OwnAddresses, Rules};
 
 const DENIED: [&str; 3] = ["blocked.example", "10.0.0.1", "deep.a.example"];
 const ALLOWED: [&str; 2] = ["example", "192.0.2.1"];
@@ -22,13 +22,16 @@ pub(crate) fn forward(data: &[u8]) {
     let Ok(parsed) = http1::parse_authority(authority) else { return };
     let has_allowed = settings & 1 == 1;
     let domains = |list: &[&str]| list.iter().map(|one| one.parse().expect("a domain")).collect();
-    let rules = Rules::new(&Forward {
-        deny_domains: domains(&DENIED),
-        allow_domains: if has_allowed { domains(&ALLOWED) } else { Vec::new() },
-        allow_to: ["0.0.0.0/0", "::/0"].map(|net| net.parse().expect("a network")).into(),
-        ports: vec!["1-65535".parse().expect("all ports")],
-        ..Forward::default()
-    });
+    let rules = Rules::new(
+        &Forward {
+            deny_domains: domains(&DENIED),
+            allow_domains: if has_allowed { domains(&ALLOWED) } else { Vec::new() },
+            allow_to: ["0.0.0.0/0", "::/0"].map(|net| net.parse().expect("a network")).into(),
+            ports: vec!["1-65535".parse().expect("all ports")],
+            ..Forward::default()
+        },
+        &Lists::new(),
+    );
     let resolver: Arc<Resolver> = Resolver::new(&NameServers::At(Vec::new()));
     let own = OwnAddresses::default();
     let to = (parsed.host, 80);

@@ -162,13 +162,11 @@ impl Rule {
                     return Err(("rewrite", text.to_owned()));
                 }
             }
-            Some(Rewrite::Strip(prefix)) => {
-                if !prefix.starts_with('/') || prefix.ends_with('/') {
-                    let text = format!("{prefix:?} is not a prefix such as /api");
-                    return Err(("strip_prefix", text));
-                }
+            Some(Rewrite::Strip(prefix)) if !prefix.starts_with('/') || prefix.ends_with('/') => {
+                let text = format!("{prefix:?} is not a prefix such as /api");
+                return Err(("strip_prefix", text));
             }
-            None => {}
+            Some(Rewrite::Strip(_)) | None => {}
         }
         let of_request = self.request.iter().map(|rule| ("request", rule));
         for (key, rule) in of_request.chain(self.response.iter().map(|rule| ("response", rule))) {

@@ -27,7 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use std::time::Duration;
 
-use conditions::{Builder, Conditions, Facts, Id, Lists, Scope};
+pub use conditions::Lists;
+use conditions::{Builder, Conditions, Facts, Id, Scope};
 use dns::{Host, Name, NoAnswer, Resolver};
 use http1::{Method, RequestHead};
 use runtime::net::TcpListener;
