@@ -149,8 +149,12 @@ fn of_field(name: &str, sign: &str, text: &str, state: &State) -> Truth {
 /// Whether an expression may match an empty text. In doubt, it may.
 fn can_be_empty(pattern: &str) -> bool {
     let (mut depth, mut class, mut start, mut escaped) = (0_usize, false, 0, false);
-    let mut needs = false;
+    let (mut needs, mut in_count) = (false, false);
     for (at, c) in pattern.char_indices() {
+        if in_count {
+            in_count = c != '}';
+            continue;
+        }
         let after = pattern[at + c.len_utf8()..].chars().next();
         let is_needed = !matches!(after, Some('?' | '*' | '{'));
         match c {
@@ -179,8 +183,9 @@ fn can_be_empty(pattern: &str) -> bool {
             '|' if depth == 0 => {
                 return !needs || can_be_empty(&pattern[at + 1..]);
             }
-            '^' | '$' | '?' | '*' | '+' | '{' | '}' => {}
-            _ => needs |= depth == 0 && is_needed && !pattern[..at].ends_with('{'),
+            '{' => in_count = true,
+            '^' | '$' | '?' | '*' | '+' | '}' => {}
+            _ => needs |= depth == 0 && is_needed,
         }
     }
     !needs

@@ -409,7 +409,6 @@ impl<'p> Run<'p> {
         if name == "x-forwarded-for" && self.forwards {
             return Different("X-Forwarded-For is sent by upstream.forwarded");
         }
-        state.hide(name);
         if name == "cookie" && is_part_of(value, to) && !state.in_doubt {
             // Without cookies, nothing is left after the substitution.
             let has_cookies = cel::has_field(name);
@@ -423,6 +422,7 @@ impl<'p> Run<'p> {
                 return Carried;
             }
         }
+        state.hide(name);
         if let Some(cookie) = store::cookie(value).filter(|_| !state.in_doubt) {
             // Whether it is part of the key is seen later.
             state.cookies.insert(name.to_owned(), cookie);

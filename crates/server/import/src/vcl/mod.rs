@@ -90,10 +90,14 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
     run.read_lists();
     run.routes()?;
     run.compression();
+    // The runs that follow ask nothing, so what they do not know is no loss.
+    let known = run.fates.clone();
     run.purge();
     if run.run(run.request(None, &Path::root(), "GET")).response.get("via") == Some(&None) {
         run.tree.section("via").set("responses", false, "unset resp.http.Via");
     }
+    let fates = run.fates.iter_mut().zip(known);
+    fates.filter(|(_, known)| known.is_some()).for_each(|(fate, known)| *fate = known);
     run.write_notes();
     Ok((run.tree, run.notes))
 }

@@ -117,7 +117,8 @@ fn url(pattern: &str) -> Option<Translated> {
     };
     // The path of a condition is decoded, and its slashes are merged.
     let bare = text.replace('\\', "");
-    if bare.contains('%') || bare.contains("//") || bare.contains("/.") || bare.contains("#") {
+    let is_odd = [r"/\./", r"/\.\./"].iter().any(|dots| text.contains(dots));
+    if is_odd || bare.contains(['%', '#']) || bare.contains("//") {
         return None;
     }
     let on = |value: &str, text: &str| cel::matches(value, &format!("{case}{text}"));
