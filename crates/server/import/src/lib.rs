@@ -43,6 +43,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod url;
 mod vcl;
 
 use std::fmt;

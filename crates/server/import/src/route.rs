@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cel::Cel;
 use crate::limits::PATTERNS_MAX;
 use crate::note::Place;
 use crate::tree::{Section, Tree, Value};
@@ -181,6 +182,8 @@ pub(crate) struct Keys {
     pub(crate) shares_cookies: bool,
     pub(crate) fields: Vec<String>,
     pub(crate) bypass: Vec<String>,
+    /// Requests for which one of these holds do not use the store.
+    pub(crate) passes: Vec<Cel>,
     pub(crate) lifetimes: Vec<Lifetime>,
 }
 

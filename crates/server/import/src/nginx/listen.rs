@@ -97,6 +97,53 @@ pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
     (users.clone(), joined(listens))
 }
 
+/// Addresses with one port, all of whose servers only answer requests themselves.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) port: u16,
+    pub(crate) servers: Vec<usize>,
+    pub(crate) addresses: Vec<Listen>,
+}
+
+/// The addresses that are opened besides the chosen addresses: no server of their port is carried,
+/// and rules answer all requests there.
+pub(crate) fn answered(
+    servers: &[Vec<Listen>],
+    chosen: &[usize],
+    opened: &[Listen],
+    only_answers: impl Fn(usize) -> bool,
+) -> Vec<Answered> {
+    let port = |listen: &Listen| listen.address.rsplit(':').next()?.parse::<u16>().ok();
+    let opened: Vec<Option<u16>> = opened.iter().map(port).collect();
+    let all: std::collections::BTreeSet<u16> = servers.iter().flatten().filter_map(port).collect();
+    let mut found = Vec::new();
+    for one in all.into_iter().filter(|one| !opened.contains(&Some(*one))) {
+        let has = |listens: &[Listen]| listens.iter().any(|listen| port(listen) == Some(one));
+        let own: Vec<usize> = (0..servers.len()).filter(|at| has(&servers[*at])).collect();
+        let of = |at: &usize| servers[*at].iter();
+        // All addresses have all servers, and no server has another port.
+        let mut addresses: Vec<Listen> = Vec::new();
+        for listen in own.iter().flat_map(of) {
+            if !addresses.iter().any(|other| other.address == listen.address) {
+                addresses.push(listen.clone());
+            }
+        }
+        let is_shared = |at: &usize| {
+            servers[*at].len() == addresses.len()
+                && addresses.iter().all(|a| of(at).any(|own| own.address == a.address))
+        };
+        let is_plain = |listen: &Listen| !listen.is_tls() && !listen.has("proxy_protocol");
+        if own.iter().all(is_shared)
+            && addresses.iter().all(|listen| port(listen) == Some(one))
+            && own.iter().flat_map(of).all(is_plain)
+            && own.iter().all(|at| !chosen.contains(at) && only_answers(*at))
+        {
+            found.push(Answered { port: one, servers: own, addresses: joined(addresses) });
+        }
+    }
+    found
+}
+
 /// Our address `[::]` also accepts IPv4, so `0.0.0.0` with the same port is left out.
 fn joined(listens: Vec<Listen>) -> Vec<Listen> {
     let port_of_all = |listen: &Listen| listen.address.strip_prefix("[::]:").map(str::to_owned);

@@ -2,10 +2,12 @@
 //! it.
 
 mod blocks;
+mod conditions;
 mod limits;
 mod listen;
 mod redirects;
 mod routes;
+mod rules;
 mod scope;
 mod store;
 mod table;
@@ -16,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use ::conditions::Checked;
+
 use self::blocks::{Directive, named, parse};
 use self::limits::{Body, Limited};
 use self::listen::Listen;
@@ -23,7 +27,7 @@ use self::routes::Closed;
 use self::scope::{Scope, Server};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
-use self::variables::Maps;
+use self::variables::Switches;
 use crate::Parsed;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
@@ -42,9 +46,11 @@ pub(crate) struct Nginx<'d> {
     /// Formats of the log, by name.
     formats: BTreeMap<String, String>,
     upstreams: Upstreams<'d>,
-    maps: Maps,
-    /// Variables that decide about the store alone.
-    switches: BTreeSet<String>,
+    switches: Switches,
+    /// The rules that answer, in their order.
+    rules: Vec<Checked>,
+    /// Routes with conditions.
+    conditions: usize,
     /// Some locations code responses.
     codes: bool,
     /// Where clients are limited.
@@ -86,7 +92,7 @@ impl<'d> Nginx<'d> {
     /// The content of an `http` block.
     fn http(&mut self, inner: &'d [Directive], scope: &Scope<'d>) {
         self.upstreams = Upstreams::of(inner);
-        (self.maps, self.switches) = variables::switches(inner);
+        self.switches = variables::switches(inner);
         self.codes = store::codes(inner);
         self.is_full = false;
         self.servers(inner, scope);
@@ -101,13 +107,24 @@ impl<'d> Nginx<'d> {
         let listens: Vec<Vec<Listen>> =
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
         let (chosen, addresses) = listen::chosen(&listens);
+        let answered = listen::answered(&listens, &chosen, &addresses, |at| {
+            rules::only_answers(blocks[at], &self.switches.tests)
+        });
         let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
         let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
         let mut closed_default = several_defaults(&chosen, &listens, &mut self.notes);
         let below = wildcards(&blocks);
         let chosen: BTreeSet<usize> = chosen.into_iter().collect();
+        let of_answers: BTreeSet<usize> =
+            answered.iter().flat_map(|one| one.servers.iter().copied()).collect();
+        for one in &answered {
+            self.answers(one, &blocks, &listens, scope);
+        }
         for (at, block) in blocks.into_iter().enumerate() {
+            if of_answers.contains(&at) {
+                continue;
+            }
             if !chosen.contains(&at) {
                 let text = "it listens elsewhere than the servers that are carried, and routes \
                             are the same for all listeners, so its address is not opened; import \
@@ -132,7 +149,8 @@ impl<'d> Nginx<'d> {
         }
         let all = several_authorities(&carried, &mut self.notes);
         for server in &carried {
-            routes::server(server, Closed { all, default: closed_default }, self);
+            let condition = rules::of_server(server, &carried);
+            routes::server(server, condition, Closed { all, default: closed_default }, self);
         }
         if self.is_full && !self.open {
             self.tree.all_mut("route").for_each(Section::close);
@@ -141,6 +159,9 @@ impl<'d> Nginx<'d> {
         carried.sort_by_key(|server| !server.default);
         for address in &addresses {
             self.listener(address, &carried);
+        }
+        for address in answered.iter().flat_map(|one| &one.addresses) {
+            self.listener(address, &[]);
         }
     }
 

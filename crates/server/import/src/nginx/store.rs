@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::blocks::Directive;
+use super::conditions::{self, Tests};
 use super::scope::Scope;
 use super::table::{size, time};
 use super::variables::{Maps, names, only};
@@ -30,7 +31,11 @@ pub(crate) fn about<'s>(scope: &'s Scope<'_>) -> impl Iterator<Item = &'s Direct
 }
 
 /// What a location stores; `None`: nothing. Writes the notes.
-pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<Keys> {
+pub(crate) fn keys(
+    scope: &Scope<'_>,
+    (maps, tests): (&Maps, &Tests),
+    notes: &mut Notes,
+) -> Option<Keys> {
     let Some(cache) = cache(scope) else {
         if scope.get("proxy_cache").is_some() && scope.is("proxy_buffering", "off") {
             let becomes = Nothing("what is not buffered is not stored");
@@ -72,8 +77,18 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
                 None => maps.get(&name).cloned(),
             }
         };
-        let becomes = match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
-            Some(names) => {
+        let is_on = |word: &String| conditions::is_on(&only(word)?, tests);
+        let (of_cookies, others): (Vec<_>, Vec<_>) =
+            one.words.iter().partition(|word| of(word).is_some());
+        let others: Option<Vec<_>> = others.into_iter().map(is_on).collect();
+        let becomes = match others {
+            Some(others) => {
+                let names: Vec<Vec<String>> = of_cookies.into_iter().filter_map(of).collect();
+                let mut why = "";
+                for (is_on, differs) in others {
+                    why = if differs.is_empty() { why } else { differs };
+                    keys.passes.push(is_on);
+                }
                 // With more names than fit, nothing is stored.
                 for name in names.concat() {
                     if keys.bypass.len() <= PATTERNS_MAX {
@@ -81,13 +96,13 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
                     }
                 }
                 match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
-                    true => Carried,
+                    true => Becomes::differs(why),
                     false => Different("such a request does not use the store at all"),
                 }
             }
             None => {
                 known = false;
-                Left("only cookies bypass the store, so nothing is stored there")
+                Left("our conditions have no such variable, so nothing is stored there")
             }
         };
         notes.became(&one.at, &becomes);

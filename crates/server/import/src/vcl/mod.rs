@@ -24,7 +24,7 @@ use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{Changes, End, PRIVATE, Request, State};
 use crate::cel::{self, Cel};
 use crate::input::Input;
-use crate::limits::ROUTES_MAX;
+use crate::limits::{CONDITIONS_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::route::{Action, Keys, Path, add, change};
 use crate::table::is_one;
@@ -585,9 +585,6 @@ fn of_methods<'m>(methods: impl Iterator<Item = &'m String>) -> Option<Cel> {
 
 /// Stands for all methods that the program does not name.
 const OTHER: &str = "OTHER";
-
-/// The most conditions that are written. The server takes a few more.
-const CONDITIONS_MAX: usize = 400;
 
 /// The same cells without a use of the store.
 fn without_store(cells: &Cells) -> Cells {
