@@ -294,8 +294,11 @@ impl<'d> Found<'_, 'd> {
             let answered = rules::answer(one).filter(|_| one.name == "if");
             let Some(answered) = answered else { continue };
             let Some((when, why)) = conditions::of_if(one, &nginx.switches.tests) else { continue };
-            let (action, becomes) =
-                redirects::carried(answered, redirects::answer(answered, &names));
+            let answer = redirects::answer(answered, &names);
+            if answer.is_err() {
+                continue;
+            }
+            let (action, becomes) = redirects::carried(answered, answer);
             nginx.notes.became(&answered.at, &becomes);
             nginx.notes.became(&one.at, &Becomes::differs(why));
             first.push((when, action));
@@ -534,8 +537,7 @@ fn server_of<'d>(pass: &'d Directive, path: &Path) -> Result<(&'d str, &'d str),
 
 /// The Host that upstreams get, `None` for the client's, and whether X-Forwarded-For is sent.
 fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
-    let mut host = Some(authority.to_owned());
-    let (mut added, mut others, mut has_text) = (None, false, false);
+    let (mut host, mut forwarded) = (Some(authority.to_owned()), false);
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match name.as_str() {
@@ -546,17 +548,12 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
                     value => Some(value.to_owned()),
                 };
             }
-            "x-forwarded-for" => added = Some(value == "$proxy_add_x_forwarded_for"),
-            "x-forwarded-proto" | "x-forwarded-host" => match value.starts_with('$') {
-                true => others = true,
-                false => has_text = true,
-            },
+            "x-forwarded-for" => forwarded = value == "$proxy_add_x_forwarded_for",
             _ => {}
         }
     }
-    // If the original replaces X-Forwarded-For, ours must not append to the client's field. The
-    // three fields are sent together, so no upstream gets them if one of them has a fixed text.
-    (host, added.unwrap_or(others && !has_text))
+    // If the original replaces X-Forwarded-For, ours must not append to the client's field.
+    (host, forwarded)
 }
 
 fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
@@ -580,13 +577,9 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
     {
         let passes = route.keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();
         if let Some(passes) = Cel::any(passes) {
-            let mut section = to_upstream(route, None, nginx);
-            section.set_some("when", and(&passes).as_ref().map(Cel::text), &from);
-            sections.push(section);
+            sections.push(to_upstream(route, and(&passes).as_ref(), None, nginx));
         }
-        let mut section = to_upstream(route, route.keys.as_ref(), nginx);
-        section.set_some("when", route.when.as_ref().map(Cel::text), &from);
-        sections.push(section);
+        sections.push(to_upstream(route, route.when.as_ref(), route.keys.as_ref(), nginx));
         nginx.limited.push(Limited::new(server, &route.path, scope));
         nginx.bodies.push(limits::body(scope));
     } else {
@@ -629,10 +622,16 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
 }
 
 /// A route to an upstream. `keys`: what it stores; `None`: nothing.
-fn to_upstream<'d>(route: &Route<'d>, keys: Option<&Keys>, nginx: &mut Nginx<'d>) -> Section {
+fn to_upstream<'d>(
+    route: &Route<'d>,
+    when: Option<&Cel>,
+    keys: Option<&Keys>,
+    nginx: &mut Nginx<'d>,
+) -> Section {
     let mut section = Section::new("route");
     let (scope, from) = (&route.scope, route.at.to_string());
     route.path.write(&mut section, &from);
+    section.set_some("when", when.map(Cel::text), &from);
     route.action.write(&mut section, &from);
     match keys {
         Some(keys) => {
@@ -664,7 +663,7 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
         let is_sent = forwarded && is_forwarded(name);
-        if is_sent && !value.starts_with('$') {
+        if is_sent && !value.starts_with('$') && !name.eq_ignore_ascii_case("x-forwarded-for") {
             let text = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
             notes.left(&header.at, text);
         }
@@ -780,8 +779,13 @@ fn set_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
         "x-forwarded-for" if value == "$proxy_add_x_forwarded_for" => {
             Different("X-Forwarded-For, -Proto and -Host are sent together")
         }
+        // With X-Forwarded-For, our server sends the same.
+        "x-forwarded-proto" if only(value).as_deref() == Some("scheme") => Carried,
+        "x-forwarded-host" if sent_value(value, groups).is_some() && value.starts_with('$') => {
+            Different("with X-Forwarded-For it is the client's Host, with its port")
+        }
         "x-forwarded-proto" | "x-forwarded-host" if value.starts_with('$') => {
-            Different("sent with X-Forwarded-For, and removed where that is replaced")
+            Different("sent with X-Forwarded-For as the client came, or removed")
         }
         _ if is_own(name, value) => Carried,
         _ if sent_value(value, groups).is_some_and(|new| is_known(&new, groups))

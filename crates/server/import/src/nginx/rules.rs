@@ -68,7 +68,7 @@ fn of_hosts(hosts: &[&String], others: &[&String]) -> Option<Cel> {
 /// What an `if` block does if its condition holds, when it only answers.
 pub(super) fn answer<'d>(block: &'d Directive) -> Option<&'d Directive> {
     match block.inner() {
-        [one] if redirects::is_answer(one) => Some(one),
+        [one] if one.name == "return" || redirects::is_redirect_of_all(one) => Some(one),
         _ => None,
     }
 }
@@ -233,8 +233,11 @@ impl<'d> Nginx<'d> {
                 "return" | "rewrite" => (None, one),
                 _ => continue,
             };
-            let (action, becomes) =
-                redirects::carried(answered, redirects::answer(answered, names));
+            let answer = redirects::answer(answered, names);
+            if condition.is_some() && answer.is_err() {
+                continue;
+            }
+            let (action, becomes) = redirects::carried(answered, answer);
             let is_last = condition.is_none();
             let (condition, why) = condition.unzip();
             let parts = [own.cloned(), condition].into_iter().flatten().collect();
