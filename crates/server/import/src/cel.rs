@@ -57,7 +57,8 @@ impl Cel {
     fn join(parts: Vec<Cel>, joined: Joined, sign: &str) -> Option<Cel> {
         let mut all: Vec<Cel> = Vec::new();
         for part in parts {
-            if !all.contains(&part) {
+            let has = |one: &Cel| *one == part || one.joined == joined && one.has(&part, sign);
+            if !all.iter().any(has) {
                 all.push(part);
             }
         }
@@ -71,6 +72,11 @@ impl Cel {
         };
         let texts: Vec<String> = all.iter().map(shown).collect();
         Some(Cel { text: texts.join(sign), joined })
+    }
+
+    /// Whether this is one of its parts.
+    fn has(&self, part: &Cel, sign: &str) -> bool {
+        part.joined == Joined::One && self.text.split(sign).any(|one| one == part.text)
     }
 
     /// The fields that a request lacks if the condition does not hold.
@@ -198,6 +204,8 @@ mod tests {
         let either = Cel::any(vec![one("a == 'x'"), one("b")]).unwrap();
         let all = Cel::all(vec![either.clone(), one("c"), one("c")]);
         assert_eq!(text(all.clone()), "(a == 'x' || b) && c");
+        let again = Cel::all(vec![all.unwrap(), one("c"), one("d")]);
+        assert_eq!(text(again), "(a == 'x' || b) && c && d");
         assert_eq!(either.not().text, "!(a == 'x' || b)");
         assert_eq!(one("a == 'x'").not().text, "a != 'x'");
         assert_eq!(one("a.matches('x')").not().text, "!a.matches('x')");

@@ -137,12 +137,12 @@ pub(super) fn of_blocks(
     tests
 }
 
-fn is_off(text: &str) -> bool {
+pub(super) fn is_off(text: &str) -> bool {
     matches!(text, "" | "0")
 }
 
 /// `map $VARIABLE $NAME { … }` or `geo $NAME { … }` whose entries are all on.
-fn of_block(block: &Directive) -> Option<Test> {
+pub(super) fn of_block(block: &Directive) -> Option<Test> {
     let source = match (block.name.as_str(), block.words.len()) {
         ("geo", 1) => None,
         ("map", 2) => Some(text_of(&only(block.word(0))?)?),

@@ -64,7 +64,12 @@ fn address(text: &str) -> Option<String> {
 }
 
 /// Chooses the servers that are carried. Returns their places in the list, and their addresses.
-pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
+/// Servers that only answer count less than other servers.
+pub(crate) fn chosen(
+    servers: &[Vec<Listen>],
+    only_answers: impl Fn(usize) -> bool,
+) -> (Vec<usize>, Vec<Listen>) {
+    let does_more: Vec<bool> = (0..servers.len()).map(|at| !only_answers(at)).collect();
     let mut addresses: Vec<(&str, Vec<usize>, bool)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (at, listens) in servers.iter().enumerate() {
@@ -83,7 +88,9 @@ pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
         }
     }
     // The first of equal addresses wins: `max_by_key` returns the last, so the order is reversed.
-    let best = addresses.iter().rev().max_by_key(|(_, users, tls)| (users.len(), *tls));
+    let does_more = |users: &[usize]| users.iter().filter(|at| does_more[**at]).count();
+    let rank = |(_, users, tls): &&(&str, Vec<usize>, bool)| (does_more(users), users.len(), *tls);
+    let best = addresses.iter().rev().max_by_key(rank);
     let Some((_, users, _)) = best else { return (Vec::new(), Vec::new()) };
     let mut listens: Vec<Listen> = Vec::new();
     for (address, _, _) in addresses.iter().filter(|(_, other, _)| other == users) {
@@ -180,9 +187,11 @@ mod tests {
             addresses.iter().map(listen).collect()
         };
         let (four, six, other) = ("0.0.0.0:80", "[::]:80", "127.0.0.1:81");
-        let (servers, listens) = chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])]);
+        let (servers, listens) =
+            chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])], |_| false);
         assert_eq!(servers, [1, 2]);
         assert_eq!(listens.iter().map(|l| l.address.as_str()).collect::<Vec<_>>(), [six]);
-        assert_eq!(chosen(&[on(&[other]), on(&[four])]).0, [0]);
+        assert_eq!(chosen(&[on(&[other]), on(&[four])], |_| false).0, [0]);
+        assert_eq!(chosen(&[on(&[other]), on(&[four])], |at| at == 0).0, [1]);
     }
 }

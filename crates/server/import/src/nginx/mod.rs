@@ -106,10 +106,11 @@ impl<'d> Nginx<'d> {
         let blocks: Vec<&Directive> = named(inner, "server").collect();
         let listens: Vec<Vec<Listen>> =
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
-        let (chosen, addresses) = listen::chosen(&listens);
-        let answered = listen::answered(&listens, &chosen, &addresses, |at| {
-            rules::only_answers(blocks[at], &self.switches.tests)
-        });
+        let tests = &self.switches.tests;
+        let only_answers: Vec<bool> =
+            blocks.iter().map(|block| rules::only_answers(block, tests)).collect();
+        let (chosen, addresses) = listen::chosen(&listens, |at| only_answers[at]);
+        let answered = listen::answered(&listens, &chosen, &addresses, |at| only_answers[at]);
         let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
         let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());

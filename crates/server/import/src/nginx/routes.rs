@@ -796,6 +796,7 @@ fn set_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
         _ => match variable(name, value, groups) {
             Some(becomes) => becomes,
             None if value.contains('$') => Left(REMOVED),
+            None if has_value(value) => Left("our file would replace a part of the value"),
             None if !fields::is_free(name) => Left("this field cannot be changed"),
             None => Carried,
         },
@@ -812,6 +813,7 @@ fn add_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
     match variable(name, value, groups) {
         Some(becomes) => becomes,
         None if value.contains('$') => Left("there are no variables"),
+        None if has_value(value) => Left("our file would replace a part of the value"),
         None if !fields::is_free(name) => Left("this field cannot be changed"),
         None if fields::is_about_caching(name) => Left("it would change stored responses"),
         None if value.is_empty() => Nothing("nginx adds no field without a value"),

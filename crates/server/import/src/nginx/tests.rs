@@ -707,34 +707,6 @@ fn the_first_rule_about_a_client_decides() {
     }
 }
 
-/// Conditions that keep a client from a page without an error.
-#[test]
-fn a_condition_that_sends_clients_away_closes() {
-    for (condition, is_open) in [
-        ("if ($scheme ~ (?=h)h) { return 301 https://$host$request_uri; }", true),
-        ("if ($http_host ~ (?!a)b) { rewrite ^ https://a.example$request_uri permanent; }", true),
-        ("if ($request_method = OPTIONS) { return 204; }", true),
-        ("if ($http_cookie ~ x) { set $skip 1; } proxy_no_cache $skip; proxy_cache z;", true),
-        ("if ($cookie_user ~ (?!a)) { return 302 /login; }", false),
-        ("if ($cookie_user ~ (?!a)) { return 302 https://sso.example$request_uri; }", false),
-        ("if ($http_user_agent ~ (?=b)) { return 200 no; }", false),
-        ("if ($remote_addr ~ ^10) { rewrite ^ /away permanent; }", false),
-        (
-            "if ($http_cookie ~ x) { set $skip 1; } proxy_no_cache $skip; add_header X-A a; \
-          if ($skip) { return 403; }",
-            false,
-        ),
-        ("if ($http_cookie ~ x) { set $skip 1; }", false),
-    ] {
-        let text = one(&format!("location / {{ {condition} proxy_pass http://app; }}"));
-        let imported = imported(&text, false);
-        assert_eq!(imported.configuration.contains("\nupstream = "), is_open, "{condition}");
-        assert!(imported.has_left(), "{condition}");
-        let stores = condition.contains("$skip 1") && is_open;
-        assert!(!stores || imported.configuration.contains("store = false"), "{condition}");
-    }
-}
-
 /// A `map` whose variable has another value later is not what decides.
 #[test]
 fn a_variable_that_is_set_twice_is_not_known() {
