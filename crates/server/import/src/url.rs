@@ -5,11 +5,9 @@
 
 use crate::cel::{self, Cel};
 
-/// The difference of a pattern that looks for a parameter.
-const PARAMETER: &str = "the parameter is looked for in the query, and not in the path";
-
 /// The difference of a pattern with a dot.
-const DOT: &str = "a dot of the expression does not stand for the sign before a query";
+const DOT: &str = "its condition is written, but a dot of the expression does not stand for the \
+                   sign before a query";
 
 /// The ends of expressions that end the path, with or without a query.
 const PATH_ENDS: [&str; 10] = [
@@ -25,19 +23,19 @@ const PATH_ENDS: [&str; 10] = [
     r"(\?[^\s]*)?$",
 ];
 
-/// The starts of expressions that look for a parameter, and the start of a parameter in our query.
-const PARAMETER_STARTS: [(&str, &str); 7] = [
-    ("[?&]", "(^|&)"),
-    ("[&?]", "(^|&)"),
-    (r"[\?&]", "(^|&)"),
-    (r"(\?|&)", "(^|&)"),
-    (r"(?:\?|&)", "(^|&)"),
-    (r"(\?|\&)", "(^|&)"),
-    (r"\?", "^"),
+/// The starts of expressions that look for a parameter, and whether `&` may come before it.
+const PARAMETER_STARTS: [(&str, bool); 7] = [
+    ("[?&]", true),
+    ("[&?]", true),
+    (r"[\?&]", true),
+    (r"(\?|&)", true),
+    (r"(?:\?|&)", true),
+    (r"(\?|\&)", true),
+    (r"\?", false),
 ];
 
 /// How a pattern that matches a text with a question mark differs.
-const APART: &str = "the path and the query are compared apart";
+const APART: &str = "its condition is written, but it compares the path and the query apart";
 
 /// An expression for the path with the query, and how the condition differs. `None`: it depends on
 /// where the query begins in a way that two conditions cannot say. `is_loose`: it may differ for
@@ -85,13 +83,21 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
         return None;
     }
     let on = |value: &str, text: &str| cel::matches(value, &format!("{case}{text}"));
-    if let Some((rest, start)) =
-        PARAMETER_STARTS.iter().find_map(|(from, to)| Some((text.strip_prefix(from)?, to)))
-    {
-        let is_plain = !rest.contains('?') && !rest.contains('|') && !rest.starts_with('*');
-        return is_plain
-            .then(|| on("query", &format!("{start}{rest}")))?
-            .map(|one| (one, PARAMETER));
+    let parameter = PARAMETER_STARTS
+        .iter()
+        .find_map(|(from, has_and)| Some((text.strip_prefix(from)?, *has_and)));
+    if let Some((rest, has_and)) = parameter {
+        let is_plain = !rest.contains(['?', '$']) && !rest.starts_with(['*', '+', '{']);
+        if !is_plain || !stays_in_part(rest) {
+            return None;
+        }
+        let start = if has_and { "(^|[?&])" } else { r"(^|\?)" };
+        let why = if has_dot(rest) { DOT } else { "" };
+        let mut parts = vec![on("query", &format!("{start}{rest}"))?];
+        if has_and {
+            parts.push(on("path", &format!("&{rest}"))?);
+        }
+        return Some((Cel::any(parts)?, why));
     }
     let ended = PATH_ENDS.iter().find_map(|end| text.strip_suffix(end));
     let text = ended.unwrap_or(text);
@@ -189,7 +195,7 @@ mod tests {
     fn urls() {
         let alternatives = url("^/a|cart$|[?&]b=", false).map(|one| one.0.text().to_owned());
         let wanted = "path.matches('^/a') || (path.matches('cart$') && query == '') || \
-                      query.matches('cart$') || query.matches('(^|&)b=')";
+                      query.matches('cart$') || query.matches('(^|[?&])b=') || path.matches('&b=')";
         assert_eq!(alternatives.as_deref(), Some(wanted));
         let loose = url("/wp-.*.php", true).map(|(one, why)| (one.text().to_owned(), why));
         assert_eq!(loose, Some(("path.matches('/wp-.*.php')".to_owned(), APART)));
@@ -201,8 +207,8 @@ mod tests {
                 r"path.matches(r'\.(mp4|zip)$') && query == '' || query.matches(r'\.(mp4|zip)$')",
             ),
             (r"(?i)/x\.css(\?.*|)$", r"path.matches(r'(?i)/x\.css$')"),
-            ("[?&]preview=", "query.matches('(^|&)preview=')"),
-            (r"\?s=", "query.matches('^s=')"),
+            ("[?&]preview=", "query.matches('(^|[?&])preview=') || path.matches('&preview=')"),
+            (r"\?s=", r"query.matches(r'(^|\?)s=')"),
             ("/cart/", "path.matches('/cart/')"),
             ("^/a/.*", "path.matches('^/a/')"),
             ("cart", "path.matches('cart') || query.matches('cart')"),

@@ -188,7 +188,7 @@ server {{
   location /near/ {{ allow 127.0.0.0/8; deny all; proxy_pass http://app; }}
   location /away/ {{ deny 127.0.0.1; allow all; proxy_pass http://app; }}
   location /old/ {{
-    if ($arg_gone = 1) {{ return 410; }}
+    if ($query_string = gone=1) {{ return 410; }}
     if ($request_uri ~ \"[?&]to=\") {{ return 302 /fresh/1; }}
     proxy_pass http://app;
   }}

@@ -7,6 +7,7 @@ use ::conditions::Lists;
 use super::blocks::{Directive, named};
 use super::variables::only;
 use crate::cel::{self, Cel};
+use crate::table::Becomes;
 use crate::url::url;
 
 /// A condition of our file, and how it differs.
@@ -24,7 +25,13 @@ pub(super) struct Test {
     value: Option<String>,
 }
 
-const NAMES: &str = "names of cookies and of parameters are compared with their case";
+const NAMES: &str = "its condition is written, but it compares the names of cookies and of \
+                     parameters with their case";
+
+/// What becomes of a directive whose condition differs like this.
+pub(super) fn becomes(why: &'static str) -> Becomes {
+    if why.is_empty() { Becomes::Carried } else { Becomes::Left(why) }
+}
 
 /// What `if (…)` asks. `None`: our file cannot ask it.
 pub(super) fn of_if(block: &Directive, tests: &Tests) -> Option<Found> {

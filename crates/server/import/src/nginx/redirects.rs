@@ -8,7 +8,7 @@ use super::{Nginx, table};
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
 use crate::route::{Action, CAPTURES, Path, has_value};
-use crate::table::Becomes::{Carried, Different, Text};
+use crate::table::Becomes::{Carried, Different, Left, Text};
 use crate::table::is_one;
 
 /// The parts of a request that a redirect can repeat.
@@ -101,7 +101,7 @@ pub(super) fn carried(
             Different("the answer is 403 instead of a closed connection")
         }
         Ok(Action::Redirect { .. }) if one.words.iter().any(|word| word.contains("$http_host")) => {
-            Different("the host is repeated without its port")
+            Left("the redirect is written, but it repeats the host without its port")
         }
         Ok(Action::Redirect { to, .. }) if to.replace("{host}", "").contains('{') => {
             Different(CAPTURES)

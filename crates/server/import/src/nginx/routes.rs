@@ -300,7 +300,7 @@ impl<'d> Found<'_, 'd> {
             }
             let (action, becomes) = redirects::carried(answered, answer);
             nginx.notes.became(&answered.at, &becomes);
-            nginx.notes.became(&one.at, &Becomes::differs(why));
+            nginx.notes.became(&one.at, &conditions::becomes(why));
             first.push((when, action));
             carried.insert(one.at.id());
         }

@@ -247,7 +247,7 @@ impl<'d> Nginx<'d> {
             }
             carried.insert(one.at.id());
             self.notes.became(&answered.at, &becomes);
-            self.notes.became(&one.at, &crate::table::Becomes::differs(why.unwrap_or_default()));
+            self.notes.became(&one.at, &conditions::becomes(why.unwrap_or_default()));
             if is_last {
                 return (true, carried);
             }

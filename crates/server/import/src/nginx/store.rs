@@ -96,7 +96,8 @@ pub(crate) fn keys(
                     }
                 }
                 match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
-                    true => Becomes::differs(why),
+                    _ if !why.is_empty() => conditions::becomes(why),
+                    true => Carried,
                     false => Different("such a request does not use the store at all"),
                 }
             }

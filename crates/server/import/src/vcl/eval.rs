@@ -264,7 +264,7 @@ impl<'p> Run<'p> {
         }
         let (condition, why) = translate::condition(condition, state, &self.program.lists)?;
         let holds = self.ask(&condition, Some(stmt.id), state)?;
-        self.note(stmt, &Becomes::differs(why));
+        self.note(stmt, &if why.is_empty() { Carried } else { Left(why) });
         Some(holds)
     }
 
