@@ -11,7 +11,15 @@ use crate::cel::{self, Cel};
 use crate::note::Fate;
 
 /// The most questions of one run. The conditions after them are not known.
-pub(super) const QUESTIONS_MAX: usize = 4;
+pub(super) const QUESTIONS_MAX: usize = 12;
+
+/// The most cases of a request. With more, only [`QUESTIONS_FEW`] are asked.
+const CASES_MAX: usize = 24;
+
+/// So many questions have few cases.
+const QUESTIONS_FEW: usize = 4;
+
+const _: () = assert!(1 << QUESTIONS_FEW <= CASES_MAX && QUESTIONS_FEW < QUESTIONS_MAX);
 
 /// A question, and how it was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,9 +100,9 @@ impl Run<'_> {
 
     /// Runs the program for each case of a request.
     pub(super) fn cases(&mut self, request: &Request) -> Vec<Case> {
-        let (mut all, mut answers) = (Vec::new(), Vec::new());
+        let few = self.questions_max.min(QUESTIONS_FEW);
+        let (mut all, mut answers, mut most) = (Vec::new(), Vec::new(), self.questions_max);
         loop {
-            let most = self.questions_max;
             let questions = Questions { answers, most, ..Questions::default() };
             let mut state = self.run_asking(request.clone(), questions);
             let questions = std::mem::take(&mut state.questions);
@@ -102,6 +110,9 @@ impl Run<'_> {
             all.push(self.case(state, questions));
             while answers.pop_if(|is| !*is).is_some() {}
             match answers.last_mut() {
+                Some(_) if all.len() >= CASES_MAX && most > few => {
+                    (all, answers, most) = (Vec::new(), Vec::new(), few);
+                }
                 Some(last) if !self.is_exhausted() => *last = false,
                 _ => return all,
             }

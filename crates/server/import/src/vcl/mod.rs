@@ -325,7 +325,14 @@ impl Run<'_> {
             }
         }
         let has_other = |group: &&Group| group.methods.iter().any(|method| method == OTHER);
-        let mut out = Cells::new();
+        // What the methods have in common comes first, without a condition on the method.
+        let is_common = |at: &usize| {
+            let other = |group: &Group| group.is_usual || group.cells.get(*at) == get.get(*at);
+            let (when, cell) = &get[*at];
+            when.is_some() && !cell.store && groups.iter().all(other)
+        };
+        let common = (0..get.len()).take_while(is_common).count();
+        let mut out: Cells = get[..common].to_vec();
         for group in groups.iter().filter(|one| !one.is_usual) {
             let condition = match has_other(&group) {
                 false => of_methods(group.methods.iter()),
@@ -338,12 +345,12 @@ impl Run<'_> {
                 }
             };
             let Some(condition) = condition else { continue };
-            out.extend(group.cells.iter().map(|(when, cell)| {
+            out.extend(group.cells[common..].iter().map(|(when, cell)| {
                 let parts = [Some(condition.clone()), when.clone()].into_iter().flatten();
                 (Cel::all(parts.collect()), cell.clone())
             }));
         }
-        out.extend(get);
+        out.extend_from_slice(&get[common..]);
         cases::merged(out)
     }
 

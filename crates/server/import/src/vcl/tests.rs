@@ -193,6 +193,27 @@ fn requests_of_clients_that_identify_themselves_are_passed_by_a_rule() {
     assert!(!route("prefix = \"/static/\"  # vcl_recv\nupstream").contains("store = false"));
 }
 
+/// Conditions that follow each other have few cases, and conditions that do not end have many.
+#[test]
+fn more_cases_than_fit_are_not_asked() {
+    let rules = |body: &str| -> String {
+        (0..10).map(|at| format!("if (req.http.X-{at}) {{ {body} }}\n")).collect()
+    };
+    let ends = imported(&recv(&rules("return (synth(403));")), false);
+    assert_eq!(ends.configuration.matches("when = ").count(), 1, "{}", ends.configuration);
+    assert_eq!(left(&ends), []);
+    let many = imported(&recv(&rules("set req.http.X-Y = req.http.X-Y + \"a\";")), false);
+    assert!(many.configuration.matches("when = ").count() <= 16);
+    assert!(many.has_left());
+    // What the methods have in common has no condition on the method.
+    let early = "if (req.http.X-A) { return (synth(403)); } \
+                 if (req.method == \"PUT\") { return (synth(405)); }";
+    let common = imported(&recv(early), false);
+    has(&common, "when = \"'x-a' in fields\"");
+    has(&common, "when = \"method == 'PUT'\"");
+    assert_eq!(common.configuration.matches("when = ").count(), 2);
+}
+
 /// The usual program: cookies of statistics are removed, and those of a session pass the request.
 #[test]
 fn requests_without_cookies_are_stored_whatever_becomes_of_cookies() {
