@@ -267,7 +267,7 @@ sub vcl_synth {{
             13 => page.with("X-Forwarded-Proto: http\r\n"),
             14 => to("/fresh/1?a=b&preview=1".to_owned()),
             15 => page.with("X-Side: files\r\n"),
-            16 => page.method("POST", "a=b").with("Cookie: a=b\r\n"),
+            16 => to(format!("/form/{at}")).method("POST", "a=b").with("Cookie: a=b\r\n"),
             17 => page.method("HEAD", ""),
             18 => to(format!("/session/{}", at / 20 % 2)),
             _ => file,
