@@ -5,6 +5,9 @@
 
 use conditions::{Lists, Reads, Scope};
 
+/// The most parts that a condition joins.
+pub(crate) const PARTS_MAX: usize = 64;
+
 /// A condition, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cel {
@@ -55,6 +58,7 @@ impl Cel {
     }
 
     fn join(parts: Vec<Cel>, joined: Joined, sign: &str) -> Option<Cel> {
+        debug_assert!(parts.len() <= PARTS_MAX, "the caller counts its parts");
         let mut all: Vec<Cel> = Vec::new();
         for part in parts {
             let has = |one: &Cel| *one == part || one.joined == joined && one.has(&part, sign);

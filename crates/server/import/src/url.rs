@@ -3,7 +3,7 @@
 //! VCL and nginx (`$request_uri`) have the path together with the query. Our conditions have a
 //! path, which is decoded, and a query.
 
-use crate::cel::{self, Cel};
+use crate::cel::{self, Cel, PARTS_MAX};
 
 /// The difference of a pattern with a dot.
 const DOT: &str = "its condition is written, but a dot of the expression does not stand for the \
@@ -46,7 +46,12 @@ pub(crate) fn url(pattern: &str, is_loose: bool) -> Option<(Cel, &'static str)> 
         None => ("", pattern),
     };
     let (mut parts, mut why) = (Vec::new(), "");
-    for one in alternatives(text) {
+    let all = alternatives(text);
+    // An alternative can have two parts.
+    if all.len() > PARTS_MAX / 2 {
+        return None;
+    }
+    for one in all {
         let (part, differs) = alternative(case, one, is_loose)?;
         parts.push(part);
         why = if differs.is_empty() { why } else { differs };

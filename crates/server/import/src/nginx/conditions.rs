@@ -6,7 +6,7 @@ use ::conditions::Lists;
 
 use super::blocks::{Directive, named};
 use super::variables::only;
-use crate::cel::{self, Cel};
+use crate::cel::{self, Cel, PARTS_MAX};
 use crate::table::Becomes;
 use crate::url::url;
 
@@ -155,6 +155,9 @@ pub(super) fn of_block(block: &Directive) -> Option<Test> {
         ("map", 2) => Some(text_of(&only(block.word(0))?)?),
         _ => return None,
     };
+    if block.inner().len() > PARTS_MAX {
+        return None;
+    }
     let (mut parts, mut values, mut networks) = (Vec::new(), Vec::new(), Vec::new());
     for entry in block.inner() {
         match entry.name.as_str() {
@@ -218,7 +221,8 @@ fn switched(level: &[Directive], is_switch: &dyn Fn(&str) -> bool, tests: &mut T
         }
     }
     for (name, all) in found.into_iter().filter(|(name, _)| is_switch(name)) {
-        let Some(all) = all.filter(|all| !all.is_empty()) else { continue };
+        let fits = |all: &Vec<Found>| !all.is_empty() && all.len() <= PARTS_MAX;
+        let Some(all) = all.filter(fits) else { continue };
         let why = all.iter().map(|(_, why)| *why).find(|why| !why.is_empty()).unwrap_or_default();
         let parts = all.into_iter().map(|(found, _)| found).collect();
         if let Some(is_on) = Cel::any(parts).filter(|one| cel::check(one, &Lists::new()).is_some())

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::blocks::Directive;
+use crate::limits::COMPARISONS_MAX;
 use crate::note::Place;
 
 /// An address of a server.
@@ -124,6 +125,9 @@ pub(crate) fn answered(
     let opened: Vec<Option<u16>> = opened.iter().map(port).collect();
     let all: std::collections::BTreeSet<u16> = servers.iter().flatten().filter_map(port).collect();
     let mut found = Vec::new();
+    if all.len() * servers.len() > COMPARISONS_MAX {
+        return found;
+    }
     for one in all.into_iter().filter(|one| !opened.contains(&Some(*one))) {
         let has = |listens: &[Listen]| listens.iter().any(|listen| port(listen) == Some(one));
         let own: Vec<usize> = (0..servers.len()).filter(|at| has(&servers[*at])).collect();

@@ -51,6 +51,8 @@ pub(crate) struct Nginx<'d> {
     rules: Vec<Checked>,
     /// Routes with conditions.
     conditions: usize,
+    /// `if` blocks of locations that were read.
+    asked: usize,
     /// Some locations code responses.
     codes: bool,
     /// Where clients are limited.
@@ -110,7 +112,12 @@ impl<'d> Nginx<'d> {
         let only_answers: Vec<bool> =
             blocks.iter().map(|block| rules::only_answers(block, tests)).collect();
         let (chosen, addresses) = listen::chosen(&listens, |at| only_answers[at]);
-        let answered = listen::answered(&listens, &chosen, &addresses, |at| only_answers[at]);
+        let mut answered = listen::answered(&listens, &chosen, &addresses, |at| only_answers[at]);
+        let rules: usize =
+            answered.iter().flat_map(|one| &one.servers).map(|at| rules::count(blocks[*at])).sum();
+        if rules > rules::ANSWERS_MAX {
+            answered.clear();
+        }
         let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
         let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
@@ -150,7 +157,8 @@ impl<'d> Nginx<'d> {
         }
         let all = several_authorities(&carried, &mut self.notes);
         for server in &carried {
-            let condition = rules::of_server(server, &carried);
+            let asks = named(server.directive.inner(), "if").next().is_some();
+            let condition = if asks { rules::of_server(server, &carried) } else { None };
             routes::server(server, condition, Closed { all, default: closed_default }, self);
         }
         if self.is_full && !self.open {

@@ -274,10 +274,13 @@ impl<'d> Found<'_, 'd> {
             _ => return None,
         };
         let is_outer = self.depth == 1 && named(location.inner(), "location").next().is_none();
+        if !is_outer || !self.is_roomy {
+            return None;
+        }
         let is_path = sign == "~" && self.of_expression(pattern).is_some();
         let found = cel::matches("path", &format!("{case}{pattern}"))
             .filter(|one| cel::check(one, &Lists::new()).is_some());
-        found.filter(|_| is_outer && !is_path && self.is_roomy)
+        found.filter(|_| !is_path)
     }
 
     /// The `if` blocks of a location that only answer, before anything else in the location does.
@@ -293,6 +296,10 @@ impl<'d> Found<'_, 'd> {
         for one in inner.iter().take_while(|one| !redirects::is_answer(one)) {
             let answered = rules::answer(one).filter(|_| one.name == "if");
             let Some(answered) = answered else { continue };
+            nginx.asked += 1;
+            if nginx.asked > CONDITIONS_MAX {
+                break;
+            }
             let Some((when, why)) = conditions::of_if(one, &nginx.switches.tests) else { continue };
             let answer = redirects::answer(answered, &names);
             if answer.is_err() {

@@ -21,6 +21,15 @@ use crate::tree::Section;
 /// The most rules that are written: as many as the server takes.
 const RULES_MAX: usize = 256;
 
+/// The most rules of servers that only answer. With more, their addresses are not opened.
+pub(super) const ANSWERS_MAX: usize = 128;
+
+/// The rules that a server that only answers needs, at most.
+pub(super) fn count(block: &Directive) -> usize {
+    let is_one = |one: &&Directive| matches!(one.name.as_str(), "if" | "location");
+    block.inner().iter().filter(is_one).count() + 1
+}
+
 /// The most hosts that a condition names.
 const HOSTS_MAX: usize = 64;
 
@@ -46,10 +55,7 @@ fn of_hosts(hosts: &[&String], others: &[&String]) -> Option<Cel> {
     // nginx prefers a name to a wildcard, and a longer wildcard to a shorter wildcard.
     let is_taken = |end: &&str| others.iter().any(|other| other.ends_with(*end));
     let has_capture = names.iter().chain(&wildcards).any(|name| name.contains('{'));
-    if hosts.is_empty()
-        || hosts.len() > HOSTS_MAX
-        || has_capture
-        || wildcards.iter().any(|one| is_taken(&one))
+    if hosts.is_empty() || hosts.len() > HOSTS_MAX || has_capture || wildcards.iter().any(is_taken)
     {
         return None;
     }
@@ -66,7 +72,7 @@ fn of_hosts(hosts: &[&String], others: &[&String]) -> Option<Cel> {
 }
 
 /// What an `if` block does if its condition holds, when it only answers.
-pub(super) fn answer<'d>(block: &'d Directive) -> Option<&'d Directive> {
+pub(super) fn answer(block: &Directive) -> Option<&Directive> {
     match block.inner() {
         [one] if one.name == "return" || redirects::is_redirect_of_all(one) => Some(one),
         _ => None,
@@ -94,7 +100,9 @@ pub(super) fn only_answers(block: &Directive, tests: &Tests) -> bool {
         matches!(one.name.as_str(), "return" | "rewrite")
             || root && named(one.inner(), "return").next().is_some()
     };
-    block.inner().iter().all(is_known) && block.inner().iter().any(answers)
+    count(block) <= ANSWERS_MAX
+        && block.inner().iter().any(answers)
+        && block.inner().iter().all(is_known)
 }
 
 impl<'d> Nginx<'d> {
@@ -222,6 +230,9 @@ impl<'d> Nginx<'d> {
     ) -> (bool, BTreeSet<usize>) {
         let mut carried = BTreeSet::new();
         for one in inner {
+            if self.tree.count("rule") >= RULES_MAX {
+                break;
+            }
             let (condition, answered) = match one.name.as_str() {
                 "if" => {
                     let Some(answered) = answer(one) else { continue };

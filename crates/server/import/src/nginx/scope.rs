@@ -12,7 +12,7 @@ use ::conditions::Lists;
 use super::blocks::Directive;
 use super::redirects::Names;
 use super::table::{self, CLIENTS};
-use crate::cel::{self, Cel};
+use crate::cel::{self, Cel, PARTS_MAX};
 use crate::note::Notes;
 use crate::table::Becomes::{Carried, Unprotected};
 use crate::table::is_one;
@@ -168,6 +168,9 @@ fn access(rules: &[&Directive], notes: &mut Notes) -> Access {
 
 /// The clients that these rules refuse: the first rule that matches a client decides.
 fn refused(rules: &[&Directive]) -> Option<Cel> {
+    if rules.len() > PARTS_MAX {
+        return None;
+    }
     let mut rest: Vec<&[&Directive]> = rules.chunk_by(|a, b| a.name == b.name).collect();
     // What the rules after the current one refuse. `None`: no client.
     let mut refused: Option<Cel> = None;

@@ -7,6 +7,7 @@ use super::conditions::{self, Tests};
 use super::scope::Scope;
 use super::table::{size, time};
 use super::variables::{Maps, names, only};
+use crate::cel::PARTS_MAX;
 use crate::limits::PATTERNS_MAX;
 use crate::note::{Fate, Notes};
 use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add, all_statuses};
@@ -108,6 +109,8 @@ pub(crate) fn keys(
         };
         notes.became(&one.at, &becomes);
     }
+    // Without a part of the condition, too much would be stored.
+    known &= keys.passes.len() <= PARTS_MAX;
     lifetimes(scope, ignores("cache-control") && ignores("expires"), &mut keys, notes);
     if let Some(ignored) = ignored {
         let names = "set-cookie cache-control expires x-accel-expires";

@@ -66,21 +66,6 @@ struct Uses {
 }
 
 impl Uses {
-    /// Whether a variable is set at the level of a server, and in its `if` blocks, and nowhere else.
-    fn set_below(&self, all: &[Directive], name: &str) -> bool {
-        let sets = |level: &[Directive]| {
-            let is_set = |one: &&Directive| {
-                one.name == "set" && only(one.word(0)).is_some_and(|own| own == name)
-            };
-            level.iter().filter(is_set).count()
-        };
-        let servers = named(all, "server").map(Directive::inner);
-        let count = |level: &[Directive]| {
-            sets(level) + named(level, "if").map(|block| sets(block.inner())).sum::<usize>()
-        };
-        self.set.get(name) == Some(&servers.map(count).sum())
-    }
-
     fn read(&mut self, all: &[Directive]) {
         for one in all {
             let found = || one.words.iter().flat_map(|word| variables(word));
@@ -137,7 +122,17 @@ pub(crate) fn switches(all: &[Directive]) -> Switches {
         !own.by_set.is_empty()
     });
     let is_alone = servers.count() <= 1;
-    let is_switch = |name: &str| is_alone && of_store.contains(name) && uses.set_below(all, name);
+    // How often a variable is set at the level of a server, and in the `if` blocks there.
+    let mut below: BTreeMap<String, usize> = BTreeMap::new();
+    let levels = named(all, "server").flat_map(|server| {
+        let inner = server.inner();
+        std::iter::once(inner).chain(named(inner, "if").map(Directive::inner))
+    });
+    for name in levels.flat_map(|level| named(level, "set")).filter_map(|one| only(one.word(0))) {
+        *below.entry(name).or_default() += 1;
+    }
+    let is_switch =
+        |name: &str| is_alone && of_store.contains(name) && uses.set.get(name) == below.get(name);
     let tests = conditions::of_blocks(all, &is_single, &is_switch);
     Switches { maps, of_store, tests }
 }

@@ -85,8 +85,8 @@ impl Run<'_> {
     /// client that identifies itself.
     pub(super) fn builtin(&self, state: &mut State) -> Option<End> {
         let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
-        let is_there = |name: &&str| !state.lacks(name) && !(*name == "cookie" && passes_cookies);
-        let names: Vec<&str> = PRIVATE.into_iter().filter(is_there).collect();
+        let is_absent = |name: &str| state.lacks(name) || name == "cookie" && passes_cookies;
+        let names: Vec<&str> = PRIVATE.into_iter().filter(|name| !is_absent(name)).collect();
         let is_own =
             |name: &&str| !state.vague.contains(*name) && !state.request.contains_key(*name);
         if state.in_doubt || !names.iter().all(is_own) {

@@ -146,8 +146,14 @@ fn of_field(name: &str, sign: &str, text: &str, state: &State) -> Truth {
     }
 }
 
+/// Longer expressions are not examined.
+const PATTERN_BYTES_MAX: usize = 256;
+
 /// Whether an expression may match an empty text. In doubt, it may.
 fn can_be_empty(pattern: &str) -> bool {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return true;
+    }
     let (mut depth, mut class, mut start, mut escaped) = (0_usize, false, 0, false);
     let (mut needs, mut in_count) = (false, false);
     for (at, c) in pattern.char_indices() {

@@ -260,6 +260,7 @@ impl<'p> Run<'p> {
             _ => false,
         };
         if body.iter().all(is_idle) {
+            [stmt].into_iter().chain(body).for_each(|one| self.note(one, &Carried));
             return Some(false);
         }
         let (condition, why) = translate::condition(condition, state, &self.program.lists)?;

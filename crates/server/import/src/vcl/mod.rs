@@ -167,6 +167,9 @@ impl Cell {
 /// The cases of a cell, with their conditions. The last has none.
 type Cells = Vec<(Option<Cel>, Cell)>;
 
+/// A host, or any, with its cells.
+type OfHost = (Option<String>, BTreeMap<Path, Cells>);
+
 impl Run<'_> {
     fn request(&self, host: Option<&str>, path: &Path, method: &str) -> Request {
         let (host, path, method) = (host.map(str::to_owned), path.clone(), method.to_owned());
@@ -232,7 +235,7 @@ impl Run<'_> {
     }
 
     /// The cells of all hosts. `None`: they take too many steps or conditions.
-    fn cells(&mut self) -> Option<Vec<(Option<String>, BTreeMap<Path, Cells>)>> {
+    fn cells(&mut self) -> Option<Vec<OfHost>> {
         let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
         assert!(hosts[0].is_none() && paths[0] == Path::root(), "the first cell is any request");
         let mut of_all = Vec::new();
@@ -246,7 +249,7 @@ impl Run<'_> {
         }
         let cases = of_all.iter().flat_map(|(_, _, all)| all).flat_map(|(_, cases)| cases);
         let rule = cases::common(cases);
-        let mut found: Vec<(Option<String>, BTreeMap<Path, Cells>)> = Vec::new();
+        let mut found: Vec<OfHost> = Vec::new();
         let mut of_host: BTreeMap<Path, Cells> = BTreeMap::new();
         for (host, path, all) in of_all {
             let mut cells = self.of_methods(all, rule.as_ref());

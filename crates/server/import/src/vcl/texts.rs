@@ -14,7 +14,7 @@ pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool
     loop {
         rest = match rest {
             [Word::Text(text), rest @ ..]
-                if !(captures && text.contains('{')) && !has_value(text) =>
+                if !(has_value(text) || captures && text.contains('{')) =>
             {
                 out.push_str(text);
                 rest

@@ -7,7 +7,7 @@ use super::conditions::truth;
 use super::lexer::Word;
 use super::parser::{Expr, List};
 use super::state::State;
-use crate::cel::{self, Cel};
+use crate::cel::{self, Cel, PARTS_MAX};
 use crate::url::url;
 
 /// A condition of our file, and how it differs.
@@ -16,6 +16,7 @@ pub(crate) type Translated = (Cel, &'static str);
 /// Translates a condition whose result is not known.
 pub(crate) fn condition(expr: &Expr, state: &mut State, lists: &[List]) -> Option<Translated> {
     match expr {
+        Expr::Or(all) | Expr::And(all) if all.len() > PARTS_MAX => None,
         Expr::Or(all) | Expr::And(all) => {
             let (mut parts, mut why) = (Vec::new(), "");
             for one in all {
