@@ -49,8 +49,10 @@ pub(crate) struct Nginx<'d> {
     switches: Switches,
     /// The rules that answer, in their order.
     rules: Vec<Checked>,
-    /// Routes with conditions.
+    /// Routes with conditions, without those of expressions.
     conditions: usize,
+    /// Routes with the conditions of expressions, at most.
+    expressions: usize,
     /// `if` blocks of locations that were read.
     asked: usize,
     /// Some locations code responses.

@@ -93,7 +93,6 @@ pub(crate) fn server<'d>(
         Some(own) => nginx.conditions_of(&inner[..end], &names, own.as_ref()).1,
         None => BTreeSet::new(),
     };
-    let conditions = nginx.conditions;
     let mut found = Found {
         nginx,
         server,
@@ -108,7 +107,10 @@ pub(crate) fn server<'d>(
     };
     found.paths_of(inner, 0);
     let expressions = named(inner, "location").filter(|one| one.word(0).starts_with('~')).count();
-    found.is_roomy = conditions + expressions * (found.paths.len() + 1) <= CONDITIONS_MAX / 2;
+    // Two for each: one with the hosts, and one for the default server.
+    let expressions = 2 * expressions * (found.paths.len() + 1);
+    found.is_roomy = found.nginx.expressions + expressions <= CONDITIONS_MAX / 2;
+    found.nginx.expressions += if found.is_roomy { expressions } else { 0 };
     let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
     let mut answers = inner.iter().filter(|one| redirects::is_answer(one)).peekable();
@@ -571,6 +573,20 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
     let mut first = route.first.clone();
     first.extend(scope.refused().filter(|_| forwards).map(|one| (one.clone(), denied.clone())));
     let and = |one: &Cel| Cel::all(route.when.iter().chain([one]).cloned().collect());
+    let mut keys = route.keys.clone();
+    let passes = keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();
+    let mut is_closed = closed.all || route.closed || scope.is_unprotected();
+    // Two for each: one with the hosts, and one for the default server.
+    let wanted = 2 * (first.len() + usize::from(!passes.is_empty()));
+    if wanted > 0 && nginx.conditions + wanted > CONDITIONS_MAX / 2 {
+        let text = "there are too many conditions, so it is closed, or nothing is stored";
+        nginx.notes.unprotected(&route.at, text);
+        is_closed |= !first.is_empty();
+        first.clear();
+        keys = None;
+    } else {
+        nginx.conditions += wanted;
+    }
     let mut sections = Vec::new();
     for (when, action) in &first {
         let mut section = Section::new("route");
@@ -582,11 +598,10 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
     if let Action::Upstream(_) = route.action
         && !is_denied
     {
-        let passes = route.keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();
-        if let Some(passes) = Cel::any(passes) {
+        if let Some(passes) = Cel::any(passes).filter(|_| keys.is_some()) {
             sections.push(to_upstream(route, and(&passes).as_ref(), None, nginx));
         }
-        sections.push(to_upstream(route, route.when.as_ref(), route.keys.as_ref(), nginx));
+        sections.push(to_upstream(route, route.when.as_ref(), keys.as_ref(), nginx));
         nginx.limited.push(Limited::new(server, &route.path, scope));
         nginx.bodies.push(limits::body(scope));
     } else {
@@ -599,17 +614,7 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
         }
         sections.push(section);
     }
-    let is_closed = closed.all || route.closed || scope.is_unprotected();
     for mut section in sections {
-        let has_condition = section.get("when").is_some();
-        nginx.conditions +=
-            usize::from(has_condition) * (usize::from(!server.hosts.is_empty()) + 1);
-        if nginx.conditions > CONDITIONS_MAX && has_condition {
-            nginx.is_full = true;
-            let text = format!("there are more than {CONDITIONS_MAX} conditions: all is closed");
-            nginx.notes.unprotected(&route.at, text);
-            continue;
-        }
         let answers = section.text("answer").is_some_and(|text| text == "denied\n");
         if !answers && is_closed && !nginx.open {
             section.close();

@@ -72,7 +72,13 @@ impl Run<'_> {
         if at >= all.most {
             return None;
         }
-        let is_of_client = cel::is_of_client(cel::check(condition, &self.lists)?);
+        let text = condition.text();
+        let checked = self.checked.borrow().get(text).copied();
+        let is_of_client = checked.unwrap_or_else(|| {
+            let found = cel::check(condition, &self.lists).map(cel::is_of_client);
+            self.checked.borrow_mut().insert(text.to_owned(), found);
+            found
+        })?;
         let is = all.answers.get(at).copied().unwrap_or(true);
         all.asked.push(Asked { condition: condition.clone(), is, is_of_client, id });
         if !is {

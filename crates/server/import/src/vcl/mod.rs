@@ -12,6 +12,7 @@ mod store;
 mod texts;
 mod translate;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -84,6 +85,7 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
         with_queries: BTreeSet::new(),
         codes: None,
         lists: Lists::new(),
+        checked: RefCell::default(),
         named_lists: BTreeSet::new(),
         questions_max: QUESTIONS_MAX,
     };
@@ -135,6 +137,9 @@ struct Run<'p> {
     codes: Option<Vec<String>>,
     /// The access lists that conditions can name.
     lists: Lists,
+    /// The conditions that were checked: whether they read what differs between requests for one
+    /// stored response. `None`: the server would refuse them.
+    checked: RefCell<BTreeMap<String, Option<bool>>>,
     /// The access lists that conditions name.
     named_lists: BTreeSet<String>,
     /// The most questions of one run.
