@@ -29,6 +29,7 @@
 //!   Where rules are not carried, our server opens and shares no more than the real server does.
 #![forbid(unsafe_code)]
 
+mod cel;
 mod fields;
 mod input;
 pub mod limits;
@@ -42,6 +43,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod url;
 mod vcl;
 
 use std::fmt;

@@ -22,6 +22,8 @@ pub const PATTERNS_MAX: usize = 64;
 /// How often locations with expressions are compared with other locations, for each server. Beyond
 /// this limit no expression is carried, and the server is closed.
 pub const COMPARISONS_MAX: usize = 1_000_000;
+/// Routes with conditions that are written. The server takes a few more conditions.
+pub const CONDITIONS_MAX: usize = 400;
 /// Routes that are written. Beyond this limit all routes are closed, because requests for the
 /// missing routes would find other routes.
 pub const ROUTES_MAX: usize = 4096;
@@ -32,6 +34,7 @@ const _: () = {
     assert!(ROUTES_MAX < DIRECTIVES_MAX);
     assert!(ROUTES_MAX < COMPARISONS_MAX);
     assert!(QUOTAS_MAX < ROUTES_MAX);
+    assert!(CONDITIONS_MAX < ROUTES_MAX);
     assert!(PATTERNS_MAX <= LIST_MAX);
     assert!(LIST_MAX <= NETWORKS_MAX);
 };

@@ -96,7 +96,8 @@ impl Captured {
         if let Some(named) = inner.strip_prefix("?<").or_else(|| inner.strip_prefix("?P<")) {
             let (own, rest) = named.split_once('>')?;
             let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-            if own.is_empty() || !own.bytes().all(plain) {
+            let is_value = own == "host";
+            if own.is_empty() || is_value || !own.bytes().all(plain) {
                 return None;
             }
             (name, inner) = (own.to_owned(), rest);

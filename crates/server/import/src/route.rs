@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cel::Cel;
 use crate::limits::PATTERNS_MAX;
 use crate::note::Place;
 use crate::tree::{Section, Tree, Value};
@@ -135,20 +136,32 @@ impl Action {
     /// leads to, so the host may not contain a capture of the path (`{c1}`), and may not end with
     /// the capture of the host (`own`).
     pub(crate) fn redirect(status: u64, to: String, with_path: bool, own: &str) -> Option<Action> {
-        let rest = to.split_once("://").map_or(&to[..], |(_, rest)| rest);
-        let absolute = rest.len() < to.len();
+        // The requested host leads to where the client is already.
+        let shown = to.replace("{host}", "host.example");
+        let rest = shown.split_once("://").map_or(&shown[..], |(_, rest)| rest);
+        let absolute = rest.len() < shown.len();
         let host = if absolute { &rest[..rest.find(['/', '?']).unwrap_or(rest.len())] } else { "" };
         let bare = if own.is_empty() { host.to_owned() } else { host.replace(own, "") };
         let safe = absolute != host.is_empty()
             && !bare.contains('{')
             && !host.ends_with('}')
             && (absolute || to.starts_with('/') && !to.starts_with("//"))
-            && !(with_path && to.contains('{'))
+            && !(with_path && shown.contains('{'))
             && !to.contains('\\')
             && to.bytes().all(|b| b.is_ascii_graphic());
         let fits = matches!(status, 301 | 302 | 303 | 307 | 308);
         (fits && safe).then_some(Action::Redirect { status, to, with_path })
     }
+}
+
+/// Whether a text has a part that our file would replace by a value: `{host}`.
+pub(crate) fn has_value(text: &str) -> bool {
+    let of_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.*".contains(&b);
+    text.match_indices('{').any(|(at, _)| {
+        let inner = &text[at + 1..];
+        let name = inner.find('}').map_or("", |end| &inner[..end]);
+        name.starts_with("cookie.") || !name.is_empty() && name.bytes().all(of_name)
+    })
 }
 
 /// The difference of texts with captures.
@@ -169,6 +182,8 @@ pub(crate) struct Keys {
     pub(crate) shares_cookies: bool,
     pub(crate) fields: Vec<String>,
     pub(crate) bypass: Vec<String>,
+    /// Requests for which one of these holds do not use the store.
+    pub(crate) passes: Vec<Cel>,
     pub(crate) lifetimes: Vec<Lifetime>,
 }
 

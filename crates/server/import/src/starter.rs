@@ -133,6 +133,26 @@ const LATER: &str = "
 const LATER_REVERSE: &str = "
 # [compression]
 # codings = [\"zstd\", \"br\", \"gzip\"]  # made once for each stored response
+
+# [[rule]]
+# name = \"https\"  # from http to https, if another listener has TLS
+# when = \"scheme == 'http' && !path.startsWith('/.well-known/')\"
+# redirect = \"https://{host}\"
+# with_path = true
+
+# [[expect]]
+# request = \"GET http://www.example.org/a?b\"  # `plimsoll check` tests it
+# redirect = \"https://www.example.org/a?b\"
+
+# [[rule]]
+# name = \"session\"  # requests with this cookie do not use the store
+# when = \"'session' in cookies\"
+# store = false
+
+# [[expect]]
+# request = \"GET http://www.example.org/.well-known/x\"
+# fields = [\"Cookie: session=1\"]
+# store = false
 ";
 
 fn listener(address: SocketAddr, role: &str) -> Section {
@@ -206,6 +226,10 @@ mod tests {
             assert!(read.access_log.is_some());
             let is_reverse = matches!(purpose, Purpose::Reverse { .. });
             assert_eq!(read.config.compression.is_some(), is_reverse);
+            assert_eq!(
+                (read.config.rules.len(), read.config.expects.len() == 2),
+                if is_reverse { (2, true) } else { (0, false) }
+            );
         }
     }
 

@@ -24,10 +24,18 @@ const KEYS: &[(&str, bool, &str)] = &[
     ("upstream.health", false, "path host interval timeout rise fall"),
     ("upstream.tls", false, "ca server_name verify"),
     ("upstream.ejection", false, "failures base"),
+    ("list", true, "name values"),
+    (
+        "rule",
+        true,
+        "name when upstream redirect with_path answer status rewrite strip_prefix store",
+    ),
+    ("rule.request", true, "set add remove value"),
+    ("rule.response", true, "set add remove value"),
     (
         "route",
         true,
-        "hosts path prefix upstream redirect answer status with_path store compression query \
+        "hosts path prefix when upstream redirect answer status with_path store compression query \
          query_drop query_keep key_cookies cookies_sent key_fields bypass_cookies set_cookie",
     ),
     ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
@@ -196,7 +204,7 @@ impl Section {
             return;
         }
         self.comment("Something that protects this was not carried, so it is closed.");
-        let place = ["hosts", "path", "prefix"];
+        let place = ["hosts", "path", "prefix", "when"];
         let (kept, closed) =
             std::mem::take(&mut self.keys).into_iter().partition(|(key, ..)| place.contains(key));
         self.keys = kept;

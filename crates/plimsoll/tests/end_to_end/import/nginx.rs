@@ -147,6 +147,89 @@ server {{
     pair.compare(&all);
 }
 
+/// Conditions, expressions, clients, and what does not use the store.
+#[test]
+fn nginx_and_its_imported_file_decide_alike() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let theirs = free_port();
+    let at = home.path().display();
+    let http = format!(
+        "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m;
+map $http_user_agent $robot {{ default 0; ~*(bot|crawl) 1; }}
+geo $far {{ default 0; 192.0.2.0/24 1; }}
+upstream app {{ server {}; }}
+upstream files {{ server {}; }}
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name www.example;
+  if ($http_x_forwarded_proto = http) {{ return 301 https://$host$request_uri; }}
+  if ($robot) {{ return 403; }}
+  if ($far) {{ return 404; }}
+  if ($request_method !~ ^(GET|HEAD|POST)$) {{ return 405; }}
+  set $skip 0;
+  if ($query_string ~ preview=) {{ set $skip 1; }}
+  if ($http_cookie ~* \"(^|; )session=\") {{ set $skip 1; }}
+  proxy_set_header Host $http_host;
+  proxy_set_header X-Remote-User $remote_addr;
+  proxy_set_header X-Forwarded-For $remote_addr;
+  add_header X-Cache $upstream_cache_status always;
+  proxy_cache pages;
+  proxy_cache_key $host$request_uri;
+  proxy_ignore_headers Set-Cookie;
+  proxy_cache_bypass $skip $http_x_skip;
+  proxy_no_cache $skip $http_x_skip;
+  location / {{ proxy_pass http://app; }}
+  location ^~ /static/ {{ proxy_pass http://app; }}
+  location = /fresh/open.php {{ proxy_pass http://app; }}
+  location ~ /\\.(ht|git) {{ deny all; }}
+  location ~* \\.php$ {{ return 410; }}
+  location ~ ^/fresh/v[0-9]+/ {{ proxy_pass http://files; }}
+  location /near/ {{ allow 127.0.0.0/8; deny all; proxy_pass http://app; }}
+  location /away/ {{ deny 127.0.0.1; allow all; proxy_pass http://app; }}
+  location /old/ {{
+    if ($query_string = gone=1) {{ return 410; }}
+    if ($request_uri ~ \"[?&]to=\") {{ return 302 /fresh/1; }}
+    proxy_pass http://app;
+  }}
+}}
+",
+        app.address, files.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    let pair = Pair {
+        fields: &["x-seen-user", "x-seen-for", "x-origin"],
+        ..Pair::start(&home, ("nginx/nginx.conf", theirs), Some(&[]), SMALL, hit)
+    };
+    let to = |path: String| Request::get(path, "www.example");
+    let mut all = Vec::new();
+    for at in 0..REQUESTS {
+        let page = to(format!("/fresh/{}", at / 20 % 3));
+        all.push(match at % 20 {
+            0..4 => page,
+            4 => page.with("Cookie: a=b; session=1\r\n"),
+            5 => page.with("X-Skip: 1\r\n"),
+            6 => page.with("X-Skip: 0\r\n"),
+            7 => page.with("User-Agent: ROBOT\r\n"),
+            8 => page.with("X-Forwarded-Proto: http\r\n"),
+            9 => page.method("DELETE", ""),
+            10 => to("/fresh/1?a=b&preview=1".to_owned()),
+            11 => to(["/fresh/.git/x", "/static/.git/x"][at / 20 % 2].to_owned()),
+            12 => to(["/fresh/x.PHP", "/fresh/open.php"][at / 20 % 2].to_owned()),
+            13 => to(format!("/fresh/v{}/x", at / 20 % 2)),
+            14 => to("/near/1".to_owned()),
+            15 => to("/away/1".to_owned()),
+            16 => to("/old/1?gone=1".to_owned()),
+            17 => to("/old/1?x=y&to=z".to_owned()),
+            18 => to(format!("/static/{}.php", at / 20 % 2)),
+            _ => page.with("X-Remote-User: forged\r\nX-Forwarded-For: forged\r\n"),
+        });
+    }
+    pair.compare(&all);
+}
+
 /// Rules that are not carried. Where they are, ours is closed or stores nothing.
 #[test]
 fn what_nginx_keeps_is_kept() {

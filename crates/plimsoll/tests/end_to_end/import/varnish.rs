@@ -207,6 +207,75 @@ sub vcl_synth {{
     pair.compare(&all);
 }
 
+/// Conditions, methods, and the built-in rules about clients that identify themselves.
+#[test]
+fn varnish_and_its_imported_file_decide_alike() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let theirs = free_port();
+    let text = format!(
+        "vcl 4.1;
+backend default {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+backend files {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+acl near {{ \"localhost\"; }}
+acl far {{ \"192.0.2.0\"/24; }}
+sub vcl_recv {{
+  if (req.http.User-Agent ~ \"(?i)bot\") {{ return (synth(403, \"no robots\")); }}
+  if (client.ip !~ far && req.url ~ \"(?i)^/admin\") {{ return (synth(403, \"not here\")); }}
+  if (client.ip !~ near) {{ return (synth(404, \"nowhere\")); }}
+  if (req.url ~ \"\\.(bak|sql)(\\?.*)?$\") {{ return (synth(404, \"no such file\")); }}
+  if (req.method == \"DELETE\") {{ return (synth(405, \"no\")); }}
+  if (req.http.X-Forwarded-Proto == \"http\") {{
+    return (synth(750, \"https://\" + req.http.host + req.url));
+  }}
+  if (req.url ~ \"[?&]preview=\") {{ return (pass); }}
+  if (req.http.X-Side == \"files\") {{ set req.backend_hint = files; return (pass); }}
+  if (req.url ~ \"^/static/\") {{ unset req.http.Cookie; }}
+}}
+sub vcl_synth {{
+  if (resp.status == 750) {{
+    set resp.http.Location = resp.reason;
+    set resp.status = 301;
+    return (deliver);
+  }}
+}}
+",
+        app.address.port(),
+        files.address.port()
+    );
+    let vcl = home.write("default.vcl", text);
+    let _server = varnish(&home, theirs, &vcl);
+    let pair = Pair {
+        fields: &["x-seen-cookie", "x-origin"],
+        ..Pair::start(&home, ("default.vcl", theirs), Some(&[]), &[], hit)
+    };
+    let to = |path: String| Request::get(path, "www.example");
+    let mut all = Vec::new();
+    for at in 0..REQUESTS {
+        let page = to(format!("/fresh/{}", at / 20 % 3));
+        let file = to(format!("/static/{}", at / 20 % 3));
+        all.push(match at % 20 {
+            0..4 => page,
+            4 => page.with("Cookie: a=b\r\n"),
+            5 => page.with("Authorization: Basic QQ==\r\n"),
+            6..8 => file.with("Cookie: a=b\r\n"),
+            8 => file.with("Authorization: Basic QQ==\r\n"),
+            9 => page.with("User-Agent: ROBOT\r\n"),
+            10 => to("/Admin/x".to_owned()),
+            11 => to("/fresh/dump.sql?a=b".to_owned()),
+            12 => page.method("DELETE", ""),
+            13 => page.with("X-Forwarded-Proto: http\r\n"),
+            14 => to("/fresh/1?a=b&preview=1".to_owned()),
+            15 => page.with("X-Side: files\r\n"),
+            16 => to(format!("/form/{at}")).method("POST", "a=b").with("Cookie: a=b\r\n"),
+            17 => page.method("HEAD", ""),
+            18 => to(format!("/session/{}", at / 20 % 2)),
+            _ => file,
+        });
+    }
+    pair.compare(&all);
+}
+
 /// Rules that are not carried. Where they are, ours is closed or stores nothing.
 #[test]
 fn what_varnish_keeps_is_kept() {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::blocks::Directive;
+use crate::limits::COMPARISONS_MAX;
 use crate::note::Place;
 
 /// An address of a server.
@@ -64,7 +65,12 @@ fn address(text: &str) -> Option<String> {
 }
 
 /// Chooses the servers that are carried. Returns their places in the list, and their addresses.
-pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
+/// Servers that only answer count less than other servers.
+pub(crate) fn chosen(
+    servers: &[Vec<Listen>],
+    only_answers: impl Fn(usize) -> bool,
+) -> (Vec<usize>, Vec<Listen>) {
+    let does_more: Vec<bool> = (0..servers.len()).map(|at| !only_answers(at)).collect();
     let mut addresses: Vec<(&str, Vec<usize>, bool)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (at, listens) in servers.iter().enumerate() {
@@ -83,7 +89,9 @@ pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
         }
     }
     // The first of equal addresses wins: `max_by_key` returns the last, so the order is reversed.
-    let best = addresses.iter().rev().max_by_key(|(_, users, tls)| (users.len(), *tls));
+    let does_more = |users: &[usize]| users.iter().filter(|at| does_more[**at]).count();
+    let rank = |(_, users, tls): &&(&str, Vec<usize>, bool)| (does_more(users), users.len(), *tls);
+    let best = addresses.iter().rev().max_by_key(rank);
     let Some((_, users, _)) = best else { return (Vec::new(), Vec::new()) };
     let mut listens: Vec<Listen> = Vec::new();
     for (address, _, _) in addresses.iter().filter(|(_, other, _)| other == users) {
@@ -95,6 +103,56 @@ pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
         }));
     }
     (users.clone(), joined(listens))
+}
+
+/// Addresses with one port, all of whose servers only answer requests themselves.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) port: u16,
+    pub(crate) servers: Vec<usize>,
+    pub(crate) addresses: Vec<Listen>,
+}
+
+/// The addresses that are opened besides the chosen addresses: no server of their port is carried,
+/// and rules answer all requests there.
+pub(crate) fn answered(
+    servers: &[Vec<Listen>],
+    chosen: &[usize],
+    opened: &[Listen],
+    only_answers: impl Fn(usize) -> bool,
+) -> Vec<Answered> {
+    let port = |listen: &Listen| listen.address.rsplit(':').next()?.parse::<u16>().ok();
+    let opened: Vec<Option<u16>> = opened.iter().map(port).collect();
+    let all: std::collections::BTreeSet<u16> = servers.iter().flatten().filter_map(port).collect();
+    let mut found = Vec::new();
+    if all.len() * servers.len() > COMPARISONS_MAX {
+        return found;
+    }
+    for one in all.into_iter().filter(|one| !opened.contains(&Some(*one))) {
+        let has = |listens: &[Listen]| listens.iter().any(|listen| port(listen) == Some(one));
+        let own: Vec<usize> = (0..servers.len()).filter(|at| has(&servers[*at])).collect();
+        let of = |at: &usize| servers[*at].iter();
+        // All addresses have all servers, and no server has another port.
+        let mut addresses: Vec<Listen> = Vec::new();
+        for listen in own.iter().flat_map(of) {
+            if !addresses.iter().any(|other| other.address == listen.address) {
+                addresses.push(listen.clone());
+            }
+        }
+        let is_shared = |at: &usize| {
+            servers[*at].len() == addresses.len()
+                && addresses.iter().all(|a| of(at).any(|own| own.address == a.address))
+        };
+        let is_plain = |listen: &Listen| !listen.is_tls() && !listen.has("proxy_protocol");
+        if own.iter().all(is_shared)
+            && addresses.iter().all(|listen| port(listen) == Some(one))
+            && own.iter().flat_map(of).all(is_plain)
+            && own.iter().all(|at| !chosen.contains(at) && only_answers(*at))
+        {
+            found.push(Answered { port: one, servers: own, addresses: joined(addresses) });
+        }
+    }
+    found
 }
 
 /// Our address `[::]` also accepts IPv4, so `0.0.0.0` with the same port is left out.
@@ -133,9 +191,11 @@ mod tests {
             addresses.iter().map(listen).collect()
         };
         let (four, six, other) = ("0.0.0.0:80", "[::]:80", "127.0.0.1:81");
-        let (servers, listens) = chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])]);
+        let (servers, listens) =
+            chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])], |_| false);
         assert_eq!(servers, [1, 2]);
         assert_eq!(listens.iter().map(|l| l.address.as_str()).collect::<Vec<_>>(), [six]);
-        assert_eq!(chosen(&[on(&[other]), on(&[four])]).0, [0]);
+        assert_eq!(chosen(&[on(&[other]), on(&[four])], |_| false).0, [0]);
+        assert_eq!(chosen(&[on(&[other]), on(&[four])], |at| at == 0).0, [1]);
     }
 }

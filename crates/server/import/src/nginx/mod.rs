@@ -2,10 +2,12 @@
 //! it.
 
 mod blocks;
+mod conditions;
 mod limits;
 mod listen;
 mod redirects;
 mod routes;
+mod rules;
 mod scope;
 mod store;
 mod table;
@@ -16,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use ::conditions::Checked;
+
 use self::blocks::{Directive, named, parse};
 use self::limits::{Body, Limited};
 use self::listen::Listen;
@@ -23,7 +27,7 @@ use self::routes::Closed;
 use self::scope::{Scope, Server};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
-use self::variables::Maps;
+use self::variables::Switches;
 use crate::Parsed;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
@@ -42,9 +46,15 @@ pub(crate) struct Nginx<'d> {
     /// Formats of the log, by name.
     formats: BTreeMap<String, String>,
     upstreams: Upstreams<'d>,
-    maps: Maps,
-    /// Variables that decide about the store alone.
-    switches: BTreeSet<String>,
+    switches: Switches,
+    /// The rules that answer, in their order.
+    rules: Vec<Checked>,
+    /// Routes with conditions, without those of expressions.
+    conditions: usize,
+    /// Routes with the conditions of expressions, at most.
+    expressions: usize,
+    /// `if` blocks of locations that were read.
+    asked: usize,
     /// Some locations code responses.
     codes: bool,
     /// Where clients are limited.
@@ -86,7 +96,7 @@ impl<'d> Nginx<'d> {
     /// The content of an `http` block.
     fn http(&mut self, inner: &'d [Directive], scope: &Scope<'d>) {
         self.upstreams = Upstreams::of(inner);
-        (self.maps, self.switches) = variables::switches(inner);
+        self.switches = variables::switches(inner);
         self.codes = store::codes(inner);
         self.is_full = false;
         self.servers(inner, scope);
@@ -100,14 +110,31 @@ impl<'d> Nginx<'d> {
         let blocks: Vec<&Directive> = named(inner, "server").collect();
         let listens: Vec<Vec<Listen>> =
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
-        let (chosen, addresses) = listen::chosen(&listens);
+        let tests = &self.switches.tests;
+        let only_answers: Vec<bool> =
+            blocks.iter().map(|block| rules::only_answers(block, tests)).collect();
+        let (chosen, addresses) = listen::chosen(&listens, |at| only_answers[at]);
+        let mut answered = listen::answered(&listens, &chosen, &addresses, |at| only_answers[at]);
+        let rules: usize =
+            answered.iter().flat_map(|one| &one.servers).map(|at| rules::count(blocks[*at])).sum();
+        if rules > rules::ANSWERS_MAX {
+            answered.clear();
+        }
         let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
         let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
         let mut closed_default = several_defaults(&chosen, &listens, &mut self.notes);
         let below = wildcards(&blocks);
         let chosen: BTreeSet<usize> = chosen.into_iter().collect();
+        let of_answers: BTreeSet<usize> =
+            answered.iter().flat_map(|one| one.servers.iter().copied()).collect();
+        for one in &answered {
+            self.answers(one, &blocks, &listens, scope);
+        }
         for (at, block) in blocks.into_iter().enumerate() {
+            if of_answers.contains(&at) {
+                continue;
+            }
             if !chosen.contains(&at) {
                 let text = "it listens elsewhere than the servers that are carried, and routes \
                             are the same for all listeners, so its address is not opened; import \
@@ -132,7 +159,9 @@ impl<'d> Nginx<'d> {
         }
         let all = several_authorities(&carried, &mut self.notes);
         for server in &carried {
-            routes::server(server, Closed { all, default: closed_default }, self);
+            let asks = named(server.directive.inner(), "if").next().is_some();
+            let condition = if asks { rules::of_server(server, &carried) } else { None };
+            routes::server(server, condition, Closed { all, default: closed_default }, self);
         }
         if self.is_full && !self.open {
             self.tree.all_mut("route").for_each(Section::close);
@@ -141,6 +170,9 @@ impl<'d> Nginx<'d> {
         carried.sort_by_key(|server| !server.default);
         for address in &addresses {
             self.listener(address, &carried);
+        }
+        for address in answered.iter().flat_map(|one| &one.addresses) {
+            self.listener(address, &[]);
         }
     }
 

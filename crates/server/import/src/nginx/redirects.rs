@@ -1,12 +1,14 @@
 //! `return` and `rewrite`: answers and redirects of routes.
 
+use std::collections::BTreeSet;
+
 use super::blocks::{Directive, named};
-use super::variables::variables;
+use super::variables::{only, variables};
 use super::{Nginx, table};
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
-use crate::route::{Action, CAPTURES, Path};
-use crate::table::Becomes::{Carried, Different, Text};
+use crate::route::{Action, CAPTURES, Path, has_value};
+use crate::table::Becomes::{Carried, Different, Left, Text};
 use crate::table::is_one;
 
 /// The parts of a request that a redirect can repeat.
@@ -31,9 +33,15 @@ impl Names<'_> {
         let own = ["$host", "$server_name", "$http_host"].iter().find(|own| target.contains(**own));
         let mut groups = self.groups.to_vec();
         if let Some(own) = own {
-            let text = "a redirect has a fixed host, and this server has not one name alone";
-            let host = self.host().ok_or_else(|| text.to_owned())?;
-            groups.push((own[1..].to_owned(), host.clone()));
+            let name = match (self.host(), *own, self.hosts.first()) {
+                (Some(host), ..) => host.clone(),
+                (None, "$server_name", Some(first)) => first.clone(),
+                (None, "$server_name", None) => {
+                    return Err("this server has no name that a redirect can repeat".to_owned());
+                }
+                (None, ..) => "{host}".to_owned(),
+            };
+            groups.push((own[1..].to_owned(), name));
         }
         let text = repeated(target, '$', &groups);
         let label = self.host().filter(|host| host.starts_with('{'));
@@ -69,16 +77,44 @@ pub(crate) fn action<'d>(
             _ => Err("only a redirect of all requests of its location is carried".to_owned()),
         },
     };
+    let (action, becomes) = carried(first, answer);
+    notes.became(&first.at, &becomes);
+    Some(action)
+}
+
+/// The answer of `return`, or of a `rewrite` of all paths.
+pub(super) fn answer(one: &Directive, names: &Names<'_>) -> Result<Action, String> {
+    match one.name.as_str() {
+        "return" => returned(one, names),
+        _ if is_for_all(one) => rewritten(one, names),
+        _ => Err("only a redirect of all requests is carried".to_owned()),
+    }
+}
+
+/// What is written for an answer, and what becomes of its directive.
+pub(super) fn carried(
+    one: &Directive,
+    answer: Result<Action, String>,
+) -> (Action, crate::table::Becomes) {
     let becomes = match &answer {
-        Ok(_) if first.word(0) == "444" => {
+        Ok(_) if one.word(0) == "444" => {
             Different("the answer is 403 instead of a closed connection")
         }
-        Ok(Action::Redirect { to, .. }) if to.contains('{') => Different(CAPTURES),
+        Ok(Action::Redirect { .. }) if one.words.iter().any(|word| word.contains("$http_host")) => {
+            Left("the redirect is written, but it repeats the host without its port")
+        }
+        Ok(Action::Redirect { to, .. }) if to.replace("{host}", "").contains('{') => {
+            Different(CAPTURES)
+        }
         Ok(_) => Carried,
         Err(why) => Text(Fate::NotCarried, format!("{why}; this is answered with 501")),
     };
-    notes.became(&first.at, &becomes);
-    Some(answer.unwrap_or(Action::NotCarried))
+    (answer.unwrap_or(Action::NotCarried), becomes)
+}
+
+/// Whether this is a redirect of all requests.
+pub(super) fn is_redirect_of_all(one: &Directive) -> bool {
+    one.name == "rewrite" && is_for_all(one) && status_of(one).is_some()
 }
 
 fn returned(directive: &Directive, names: &Names<'_>) -> Result<Action, String> {
@@ -90,7 +126,9 @@ fn returned(directive: &Directive, names: &Names<'_>) -> Result<Action, String> 
         301 | 302 | 303 | 307 | 308 => names.redirect(status, text),
         444 => Ok(Action::Answer { status: 403, body: "403\n".to_owned() }),
         204 | 304 => Err("an answer has a body".to_owned()),
-        200..=599 if text.contains('$') => Err("an answer has a fixed text".to_owned()),
+        200..=599 if text.contains('$') || has_value(text) => {
+            Err("an answer has a fixed text".to_owned())
+        }
         200..=599 if text.is_empty() => Ok(Action::Answer { status, body: format!("{status}\n") }),
         200..=599 => Ok(Action::Answer { status, body: text.to_owned() }),
         _ => Err("this is not the status of an answer".to_owned()),
@@ -134,12 +172,23 @@ const ADDRESSES: &str =
 impl Nginx<'_> {
     /// Writes the notes of the `if` blocks of a level. Returns whether a block kept requests out. A
     /// block keeps no request out if it only redirects clients that used another address, changes
-    /// responses, or sets a variable that decides about the store alone.
-    pub(crate) fn conditions(&mut self, level: &[Directive]) -> bool {
+    /// responses, or sets a variable that decides about the store alone. `carried`: the blocks that
+    /// are conditions of our file.
+    pub(crate) fn conditions(&mut self, level: &[Directive], carried: &BTreeSet<usize>) -> bool {
         let mut any = false;
-        for condition in named(level, "if") {
+        for condition in named(level, "if").filter(|one| !carried.contains(&one.at.id())) {
             let keeps_out = self.keeps_out(condition);
             any |= keeps_out;
+            // The store looks at what it switches.
+            let is_test = |one: &Directive| {
+                let name = only(one.word(0)).filter(|_| one.name == "set");
+                name.is_some_and(|name| self.switches.tests.contains_key(&name))
+            };
+            if condition.inner().iter().all(is_test) {
+                self.notes.carried(&condition.at);
+                table::inside(condition, Fate::Carried, "", &mut self.notes);
+                continue;
+            }
             let fate = if keeps_out { Fate::Unprotected } else { Fate::NotCarried };
             let text = "conditions are not carried, and nothing inside";
             self.notes.add(&condition.at, fate, text);
@@ -156,7 +205,9 @@ impl Nginx<'_> {
         let is_open = |one: &Directive| match one.name.as_str() {
             "return" => !table::restricts(one) && (by_address || is_preflight),
             "rewrite" => by_address && status_of(one).is_some(),
-            "set" => variables(one.word(0)).iter().all(|name| self.switches.contains(name)),
+            "set" => {
+                variables(one.word(0)).iter().all(|name| self.switches.of_store.contains(name))
+            }
             "add_header" | "expires" | "access_log" | "limit_rate" | "gzip" => true,
             _ => false,
         };

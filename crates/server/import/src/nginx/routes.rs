@@ -6,24 +6,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::conditions::Lists;
+
 use super::blocks::{Directive, named};
 use super::limits::{self, Limited};
 use super::redirects;
 use super::scope::{Scope, Server};
 use super::upstreams::Wanted;
 use super::variables::only;
-use super::{Nginx, store, table};
+use super::{Nginx, conditions, rules, store, table};
+use crate::cel::{self, Cel};
 use crate::fields;
-use crate::limits::{COMPARISONS_MAX, DEPTH_MAX, ROUTES_MAX};
+use crate::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::pattern::{host_of, literal, path_of, repeated};
-use crate::route::{Action, CAPTURES, Keys, Path, change};
+use crate::route::{Action, CAPTURES, Keys, Path, change, has_value};
 use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
 use crate::tree::Section;
 
+#[derive(Clone)]
 struct Route<'d> {
     at: Place,
     path: Path,
+    /// The path also matches this condition.
+    when: Option<Cel>,
+    /// Conditions under which the location answers before it does anything else.
+    first: Vec<(Cel, Action)>,
+    /// nginx compares expressions before it uses the location: those before this number.
+    after: usize,
     action: Action,
     scope: Scope<'d>,
     /// The result of [`does`], if nginx compares expressions before it uses this location.
@@ -41,8 +51,9 @@ impl<'d> Route<'d> {
     /// A route that stores nothing, and whose requests no expression can take.
     fn plain(at: &Place, path: Path, action: Action, scope: &Scope<'d>) -> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
+        let (when, first, after) = (None, Vec::new(), 0);
         let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
-        Route { at, path, action, scope, does, keys, closed, cut, is_automatic }
+        Route { at, path, when, first, after, action, scope, does, keys, closed, cut, is_automatic }
     }
 }
 
@@ -66,19 +77,40 @@ pub(crate) struct Closed {
 }
 
 /// Writes the routes of a server.
-pub(crate) fn server<'d>(server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
+///
+/// `own`: the condition that a request is for the server, if a condition can say it.
+pub(crate) fn server<'d>(
+    server: &Server<'d>,
+    own: Option<Option<Cel>>,
+    closed: Closed,
+    nginx: &mut Nginx<'d>,
+) {
     let inner = server.directive.inner();
+    // The blocks before an answer to all requests.
+    let end = inner.iter().position(redirects::is_answer).unwrap_or(inner.len());
+    let names = server.names(&server.scope);
+    let carried = match own {
+        Some(own) => nginx.conditions_of(&inner[..end], &names, own.as_ref()).1,
+        None => BTreeSet::new(),
+    };
     let mut found = Found {
         nginx,
         server,
         closed,
         routes: Vec::new(),
         others: Vec::new(),
+        expressions: Vec::new(),
+        is_roomy: false,
         paths: Vec::new(),
         compared: 0,
         depth: 0,
     };
     found.paths_of(inner, 0);
+    let expressions = named(inner, "location").filter(|one| one.word(0).starts_with('~')).count();
+    // Two for each: one with the hosts, and one for the default server.
+    let expressions = 2 * expressions * (found.paths.len() + 1);
+    found.is_roomy = found.nginx.expressions + expressions <= CONDITIONS_MAX / 2;
+    found.nginx.expressions += if found.is_roomy { expressions } else { 0 };
     let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
     let mut answers = inner.iter().filter(|one| redirects::is_answer(one)).peekable();
@@ -107,7 +139,7 @@ pub(crate) fn server<'d>(server: &Server<'d>, closed: Closed, nginx: &mut Nginx<
         found.routes.push(Route::plain(at, root, answer, &server.scope));
     } else {
         // A condition of the server that answers with an error keeps requests out.
-        found.closed.all |= found.nginx.conditions(inner);
+        found.closed.all |= found.nginx.conditions(inner, &carried);
         found.locations(inner, &server.scope);
         if !found.routes.iter().any(|route| route.path == root) {
             let text = "requests that no location carries are answered with 501";
@@ -115,6 +147,7 @@ pub(crate) fn server<'d>(server: &Server<'d>, closed: Closed, nginx: &mut Nginx<
             found.routes.push(Route::plain(at, root, Action::NotCarried, &server.scope));
         }
     }
+    found.add_expressions();
     found.compare_others();
     found.write();
 }
@@ -128,6 +161,10 @@ struct Found<'f, 'd> {
     routes: Vec<Route<'d>>,
     /// Locations with expressions, which are not written.
     others: Vec<Other>,
+    /// Locations with expressions that are conditions, in their order.
+    expressions: Vec<(Vec<String>, Route<'d>)>,
+    /// There is room for the conditions of all expressions.
+    is_roomy: bool,
     /// The paths of all locations, with whether one comes before any expression.
     paths: Vec<(bool, Path)>,
     /// Paths that were compared with those of expressions.
@@ -176,11 +213,17 @@ impl<'d> Found<'_, 'd> {
     fn location(&mut self, location: &'d Directive, outer: &Scope<'d>) {
         let inner = location.inner();
         let mut scope = outer.inside(inner, &mut self.nginx.notes);
-        scope.unprotected |= self.nginx.conditions(inner);
+        let (first, carried) = self.first_of(inner, &scope);
+        scope.unprotected |= self.nginx.conditions(inner, &carried);
         let has = |name| named(inner, name).next().is_some();
         // The files of the server decide which requests go to the upstream.
         scope.unprotected |= has("try_files") && has("proxy_pass");
-        let mut path = match self.path(location, &mut scope) {
+        let when = self.expression(location);
+        let path = match &when {
+            Some(_) => Ok(Path::root()),
+            None => self.path(location, &mut scope),
+        };
+        let mut path = match path {
             Ok(path) => path,
             Err(becomes) => {
                 // The requests that the location keeps out would find another route.
@@ -195,6 +238,7 @@ impl<'d> Found<'_, 'd> {
         if let Path::Prefix(prefix) = &path
             && forwards
             && prefix.len() > 1
+            && when.is_none()
             && location.word(0) != "~"
             && let Some(bare) = prefix.strip_suffix('/')
         {
@@ -206,13 +250,87 @@ impl<'d> Found<'_, 'd> {
         }
         let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
         let does = (!beats && forwards).then(|| does(inner, &scope));
+        let switches = (&self.nginx.switches.maps, &self.nginx.switches.tests);
         let keys = match forwards {
-            true => store::keys(&scope, &self.nginx.maps, &mut self.nginx.notes),
+            true => store::keys(&scope, switches, &mut self.nginx.notes),
             false => None,
         };
+        let after = if beats { 0 } else { usize::MAX };
+        let after = if location.word(0) == "~" { self.expressions.len() } else { after };
         let route = Route::plain(&location.at, path, action, &scope);
-        self.routes.push(Route { does, keys, cut, ..route });
+        let route = Route { when, first, after, does, keys, cut, ..route };
+        match &route.when {
+            Some(_) => self.expressions.push((starts(location.word(1)), route)),
+            None => self.routes.push(route),
+        }
         self.locations(inner, &scope);
+    }
+
+    /// The condition of a location with an expression, if our file can express it, and the location
+    /// has no other inside.
+    fn expression(&mut self, location: &Directive) -> Option<Cel> {
+        let [sign, pattern] = &location.words[..] else { return None };
+        let case = match sign.as_str() {
+            "~" => "",
+            "~*" => "(?i)",
+            _ => return None,
+        };
+        let is_outer = self.depth == 1 && named(location.inner(), "location").next().is_none();
+        if !is_outer || !self.is_roomy {
+            return None;
+        }
+        let is_path = sign == "~" && self.of_expression(pattern).is_some();
+        let found = cel::matches("path", &format!("{case}{pattern}"))
+            .filter(|one| cel::check(one, &Lists::new()).is_some());
+        found.filter(|_| !is_path)
+    }
+
+    /// The `if` blocks of a location that only answer, before anything else in the location does.
+    /// Also returns which directives are carried.
+    fn first_of(
+        &mut self,
+        inner: &'d [Directive],
+        scope: &Scope<'d>,
+    ) -> (Vec<(Cel, Action)>, BTreeSet<usize>) {
+        let (mut first, mut carried) = (Vec::new(), BTreeSet::new());
+        let names = self.server.names(scope);
+        let nginx = &mut *self.nginx;
+        for one in inner.iter().take_while(|one| !redirects::is_answer(one)) {
+            let answered = rules::answer(one).filter(|_| one.name == "if");
+            let Some(answered) = answered else { continue };
+            nginx.asked += 1;
+            if nginx.asked > CONDITIONS_MAX {
+                break;
+            }
+            let Some((when, why)) = conditions::of_if(one, &nginx.switches.tests) else { continue };
+            let answer = redirects::answer(answered, &names);
+            if answer.is_err() {
+                continue;
+            }
+            let (action, becomes) = redirects::carried(answered, answer);
+            nginx.notes.became(&answered.at, &becomes);
+            nginx.notes.became(&one.at, &conditions::becomes(why));
+            first.push((when, action));
+            carried.insert(one.at.id());
+        }
+        (first, carried)
+    }
+
+    /// Adds a route for each expression below each location whose requests it can take.
+    fn add_expressions(&mut self) {
+        let expressions = std::mem::take(&mut self.expressions);
+        let mut all = Vec::new();
+        for route in std::mem::take(&mut self.routes) {
+            let path = route.path.start().to_ascii_lowercase();
+            for (starts, expression) in expressions.iter().take(route.after) {
+                let meets = |start: &String| start.starts_with(&path) || path.starts_with(start);
+                if starts.iter().any(meets) {
+                    all.push(Route { path: route.path.clone(), ..expression.clone() });
+                }
+            }
+            all.push(route);
+        }
+        self.routes = all;
     }
 
     /// The path of a location, or what becomes of a location that is not written.
@@ -428,8 +546,7 @@ fn server_of<'d>(pass: &'d Directive, path: &Path) -> Result<(&'d str, &'d str),
 
 /// The Host that upstreams get, `None` for the client's, and whether X-Forwarded-For is sent.
 fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
-    let mut host = Some(authority.to_owned());
-    let (mut added, mut others, mut has_text) = (None, false, false);
+    let (mut host, mut forwarded) = (Some(authority.to_owned()), false);
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match name.as_str() {
@@ -440,69 +557,116 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
                     value => Some(value.to_owned()),
                 };
             }
-            "x-forwarded-for" => added = Some(value == "$proxy_add_x_forwarded_for"),
-            "x-forwarded-proto" | "x-forwarded-host" => match value.starts_with('$') {
-                true => others = true,
-                false => has_text = true,
-            },
+            "x-forwarded-for" => forwarded = value == "$proxy_add_x_forwarded_for",
             _ => {}
         }
     }
-    // If the original replaces X-Forwarded-For, ours must not append to the client's field. The
-    // three fields are sent together, so no upstream gets them if one of them has a fixed text.
-    (host, added.unwrap_or(others && !has_text))
+    // If the original replaces X-Forwarded-For, ours must not append to the client's field.
+    (host, forwarded)
 }
 
 fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
-    let mut section = Section::new("route");
     let (scope, from) = (&route.scope, route.at.to_string());
-    route.path.write(&mut section, &from);
-    let is_denied =
-        scope.is_denied() && matches!(route.action, Action::Upstream(_) | Action::NotCarried);
-    if is_denied {
-        let denied = Action::Answer { status: 403, body: "denied\n".to_owned() };
-        denied.write(&mut section, "deny all");
+    let forwards = matches!(route.action, Action::Upstream(_) | Action::NotCarried);
+    let is_denied = scope.is_denied() && forwards;
+    let denied = Action::Answer { status: 403, body: "denied\n".to_owned() };
+    let mut first = route.first.clone();
+    first.extend(scope.refused().filter(|_| forwards).map(|one| (one.clone(), denied.clone())));
+    let and = |one: &Cel| Cel::all(route.when.iter().chain([one]).cloned().collect());
+    let mut keys = route.keys.clone();
+    let passes = keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();
+    let mut is_closed = closed.all || route.closed || scope.is_unprotected();
+    // Two for each: one with the hosts, and one for the default server.
+    let wanted = 2 * (first.len() + usize::from(!passes.is_empty()));
+    if wanted > 0 && nginx.conditions + wanted > CONDITIONS_MAX / 2 {
+        let text = "there are too many conditions, so it is closed, or nothing is stored";
+        nginx.notes.unprotected(&route.at, text);
+        is_closed |= !first.is_empty();
+        first.clear();
+        keys = None;
     } else {
-        route.action.write(&mut section, &from);
+        nginx.conditions += wanted;
+    }
+    let mut sections = Vec::new();
+    for (when, action) in &first {
+        let mut section = Section::new("route");
+        route.path.write(&mut section, &from);
+        section.set_some("when", and(when).as_ref().map(Cel::text), &from);
+        action.write(&mut section, &from);
+        sections.push(section);
     }
     if let Action::Upstream(_) = route.action
         && !is_denied
     {
-        match &route.keys {
-            Some(keys) => {
-                keys.write(&mut section, "proxy_cache");
-                let codes = store::compression(scope, &mut nginx.tree, &mut nginx.notes);
-                if nginx.codes && !codes {
-                    section.set("compression", false, "gzip is off here");
-                }
-            }
-            None if stores(scope).is_none() => {
-                section.set("store", false, "without proxy_cache nothing is stored");
-            }
-            None => section.set("store", false, "see the notes of the import"),
+        if let Some(passes) = Cel::any(passes).filter(|_| keys.is_some()) {
+            sections.push(to_upstream(route, and(&passes).as_ref(), None, nginx));
         }
-        fields(&mut section, scope, route.keys.is_some(), &mut nginx.notes);
-        if let Some(url) = &route.cut {
-            let rule = section.below("route.response");
-            change(rule, "cut", "Location", Some(url), "proxy_redirect default");
-        }
+        sections.push(to_upstream(route, route.when.as_ref(), keys.as_ref(), nginx));
         nginx.limited.push(Limited::new(server, &route.path, scope));
         nginx.bodies.push(limits::body(scope));
+    } else {
+        let mut section = Section::new("route");
+        route.path.write(&mut section, &from);
+        section.set_some("when", route.when.as_ref().map(Cel::text), &from);
+        match is_denied {
+            true => denied.write(&mut section, "deny all"),
+            false => route.action.write(&mut section, &from),
+        }
+        sections.push(section);
     }
-    if !is_denied && (closed.all || route.closed || scope.is_unprotected()) && !nginx.open {
-        section.close();
-    }
-    if !server.hosts.is_empty() {
-        let mut named = section.clone();
-        named.set("hosts", server.hosts.clone(), &server.directive.at);
-        nginx.tree.add(named);
-    }
-    if server.default {
-        if closed.default && !nginx.open {
+    for mut section in sections {
+        let answers = section.text("answer").is_some_and(|text| text == "denied\n");
+        if !answers && is_closed && !nginx.open {
             section.close();
         }
-        nginx.tree.add(section);
+        if !server.hosts.is_empty() {
+            let mut named = section.clone();
+            named.set("hosts", server.hosts.clone(), &server.directive.at);
+            nginx.tree.add(named);
+        }
+        if server.default {
+            if closed.default && !nginx.open {
+                section.close();
+            }
+            nginx.tree.add(section);
+        }
     }
+}
+
+/// A route to an upstream. `keys`: what it stores; `None`: nothing.
+fn to_upstream<'d>(
+    route: &Route<'d>,
+    when: Option<&Cel>,
+    keys: Option<&Keys>,
+    nginx: &mut Nginx<'d>,
+) -> Section {
+    let mut section = Section::new("route");
+    let (scope, from) = (&route.scope, route.at.to_string());
+    route.path.write(&mut section, &from);
+    section.set_some("when", when.map(Cel::text), &from);
+    route.action.write(&mut section, &from);
+    match keys {
+        Some(keys) => {
+            keys.write(&mut section, "proxy_cache");
+            let codes = store::compression(scope, &mut nginx.tree, &mut nginx.notes);
+            if nginx.codes && !codes {
+                section.set("compression", false, "gzip is off here");
+            }
+        }
+        None if stores(scope).is_none() => {
+            section.set("store", false, "without proxy_cache nothing is stored");
+        }
+        None if route.keys.is_some() => {
+            section.set("store", false, "proxy_cache_bypass, proxy_no_cache");
+        }
+        None => section.set("store", false, "see the notes of the import"),
+    }
+    fields(&mut section, scope, keys.is_some(), &mut nginx.notes);
+    if let Some(url) = &route.cut {
+        let rule = section.below("route.response");
+        change(rule, "cut", "Location", Some(url), "proxy_redirect default");
+    }
+    section
 }
 
 /// Changes to fields. Their notes are those of [`header_notes`].
@@ -511,14 +675,14 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
         let is_sent = forwarded && is_forwarded(name);
-        if is_sent && !value.starts_with('$') {
+        if is_sent && !value.starts_with('$') && !name.eq_ignore_ascii_case("x-forwarded-for") {
             let text = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
             notes.left(&header.at, text);
         }
         if fields::is_free(name) && !is_sent && !is_own(name, value) {
             // The original replaces the client's field. If the new value is not carried, the field
             // is removed, so that the upstream does not believe the client.
-            let new = fixed(value, &scope.groups);
+            let new = sent_value(value, &scope.groups);
             if new.is_none() && value.contains('$') {
                 notes.left(&header.at, REMOVED);
             }
@@ -547,12 +711,33 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     }
 }
 
+/// Variables, and the values of our file that they are.
+const VALUES: [(&str, &str); 7] = [
+    ("remote_addr", "{client}"),
+    ("scheme", "{scheme}"),
+    ("host", "{host}"),
+    ("server_port", "{port}"),
+    ("request_id", "{request_id}"),
+    ("ssl_server_name", "{tls.sni}"),
+    ("ssl_client_s_dn", "{tls.client_subject}"),
+];
+
+/// A value that upstreams are sent.
+fn sent_value(value: &str, groups: &[(String, String)]) -> Option<String> {
+    let values = VALUES.iter().map(|(name, own)| ((*name).to_owned(), (*own).to_owned()));
+    let all: Vec<(String, String)> = values.chain(groups.iter().cloned()).collect();
+    match value.contains('$') {
+        true => repeated(value, '$', &all),
+        false => fixed(value, groups).filter(|value| !has_value(value)),
+    }
+}
+
 /// A value whose only variables are captures, in the form of our file.
 fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
     match value.contains('$') {
         true => repeated(value, '$', groups),
         // In a route with captures, braces are captures.
-        false if !groups.is_empty() && value.contains('{') => None,
+        false if !groups.is_empty() && value.contains('{') || has_value(value) => None,
         false => Some(value.to_owned()).filter(|value| !value.is_empty()),
     }
 }
@@ -606,17 +791,33 @@ fn set_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
         "x-forwarded-for" if value == "$proxy_add_x_forwarded_for" => {
             Different("X-Forwarded-For, -Proto and -Host are sent together")
         }
+        // With X-Forwarded-For, our server sends the same.
+        "x-forwarded-proto" if only(value).as_deref() == Some("scheme") => Carried,
+        "x-forwarded-host" if sent_value(value, groups).is_some() && value.starts_with('$') => {
+            Different("with X-Forwarded-For it is the client's Host, with its port")
+        }
         "x-forwarded-proto" | "x-forwarded-host" if value.starts_with('$') => {
-            Different("sent with X-Forwarded-For, and removed where that is replaced")
+            Different("sent with X-Forwarded-For as the client came, or removed")
         }
         _ if is_own(name, value) => Carried,
+        _ if sent_value(value, groups).is_some_and(|new| is_known(&new, groups))
+            && fields::is_free(name) =>
+        {
+            Carried
+        }
         _ => match variable(name, value, groups) {
             Some(becomes) => becomes,
             None if value.contains('$') => Left(REMOVED),
+            None if has_value(value) => Left("our file would replace a part of the value"),
             None if !fields::is_free(name) => Left("this field cannot be changed"),
             None => Carried,
         },
     }
+}
+
+/// Whether a value has values of the request, and no captures.
+fn is_known(value: &str, groups: &[(String, String)]) -> bool {
+    has_value(value) && !groups.iter().any(|(_, own)| value.contains(own.as_str()))
 }
 
 /// What becomes of `add_header NAME VALUE`.
@@ -624,6 +825,7 @@ fn add_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
     match variable(name, value, groups) {
         Some(becomes) => becomes,
         None if value.contains('$') => Left("there are no variables"),
+        None if has_value(value) => Left("our file would replace a part of the value"),
         None if !fields::is_free(name) => Left("this field cannot be changed"),
         None if fields::is_about_caching(name) => Left("it would change stored responses"),
         None if value.is_empty() => Nothing("nginx adds no field without a value"),

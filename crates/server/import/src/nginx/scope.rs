@@ -7,9 +7,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ::conditions::Lists;
+
 use super::blocks::Directive;
 use super::redirects::Names;
 use super::table::{self, CLIENTS};
+use crate::cel::{self, Cel, PARTS_MAX};
 use crate::note::Notes;
 use crate::table::Becomes::{Carried, Unprotected};
 use crate::table::is_one;
@@ -20,14 +23,16 @@ const LISTS: &str = "proxy_set_header add_header proxy_hide_header ssl_certifica
     limit_req limit_conn";
 
 /// What `allow` and `deny` say: the first line that matches a client decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Access {
     /// All clients are let in.
     #[default]
     Open,
     /// No client is let in.
     Denied,
-    /// Some clients are let in, and routes cannot distinguish them.
+    /// The clients of this condition are not let in.
+    Refused(Cel),
+    /// Some clients are let in, and our file cannot distinguish them.
     Unknown,
 }
 
@@ -68,6 +73,10 @@ impl<'d> Scope<'d> {
         if !clients.is_empty() {
             scope.access = access(&clients, notes);
         }
+        if scope.refused().is_some() && scope.names_clients() {
+            let text = "the client is the connection's, and not the one that a field names";
+            clients.iter().for_each(|rule| notes.unprotected(&rule.at, text));
+        }
         scope
     }
 
@@ -91,9 +100,32 @@ impl<'d> Scope<'d> {
         self.access == Access::Denied
     }
 
+    /// The clients that are not let in, if others are.
+    pub(crate) fn refused(&self) -> Option<&Cel> {
+        match &self.access {
+            Access::Refused(clients) => Some(clients),
+            Access::Open | Access::Denied | Access::Unknown => None,
+        }
+    }
+
     /// Whether a rule that keeps requests out is not carried.
     pub(crate) fn is_unprotected(&self) -> bool {
-        self.unprotected || self.access == Access::Unknown
+        let is_unknown = match self.access {
+            // The client is the one that another proxy names.
+            Access::Refused(_) => self.names_clients(),
+            Access::Unknown => true,
+            Access::Open | Access::Denied => false,
+        };
+        self.unprotected || is_unknown
+    }
+
+    /// Whether a field of the request names the client.
+    fn names_clients(&self) -> bool {
+        let is_field = |one: &Directive| one.word(0) != "proxy_protocol";
+        match self.get("real_ip_header") {
+            Some(header) => is_field(header),
+            None => !self.all("set_real_ip_from").is_empty(),
+        }
     }
 }
 
@@ -127,9 +159,39 @@ fn access(rules: &[&Directive], notes: &mut Notes) -> Access {
     let found = match live.iter().any(denies) {
         false => Access::Open,
         true if denies_all => Access::Denied,
-        true => Access::Unknown,
+        true => refused(live).map_or(Access::Unknown, Access::Refused),
     };
     let becomes = if found == Access::Unknown { Unprotected(CLIENTS) } else { Carried };
     live.iter().for_each(|rule| notes.became(&rule.at, &becomes));
     found
+}
+
+/// The clients that these rules refuse: the first rule that matches a client decides.
+fn refused(rules: &[&Directive]) -> Option<Cel> {
+    if rules.len() > PARTS_MAX {
+        return None;
+    }
+    let mut rest: Vec<&[&Directive]> = rules.chunk_by(|a, b| a.name == b.name).collect();
+    // What the rules after the current one refuse. `None`: no client.
+    let mut refused: Option<Cel> = None;
+    let mut refuses_all = false;
+    while let Some(chunk) = rest.pop() {
+        let denies = chunk.first()?.name == "deny";
+        if chunk.iter().any(|rule| rule.word(0) == "all") {
+            // The others of the same kind change nothing.
+            (refused, refuses_all) = (None, denies);
+            continue;
+        }
+        let networks: Option<Vec<String>> =
+            chunk.iter().map(|rule| cel::quoted(rule.word(0))).collect();
+        let within = Cel::one(format!("client.within({})", networks?.join(", ")));
+        refused = match (denies, refuses_all) {
+            (true, true) | (false, false) if refused.is_none() => None,
+            (true, _) => Cel::any([within].into_iter().chain(refused).collect()),
+            (false, true) => Some(within.not()),
+            (false, false) => Cel::all([within.not()].into_iter().chain(refused).collect()),
+        };
+        refuses_all &= refused.is_none();
+    }
+    refused.filter(|one| cel::check(one, &Lists::new()).is_some())
 }

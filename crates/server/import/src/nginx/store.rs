@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::blocks::Directive;
+use super::conditions::{self, Tests};
 use super::scope::Scope;
 use super::table::{size, time};
 use super::variables::{Maps, names, only};
+use crate::cel::PARTS_MAX;
 use crate::limits::PATTERNS_MAX;
 use crate::note::{Fate, Notes};
 use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add, all_statuses};
@@ -30,7 +32,11 @@ pub(crate) fn about<'s>(scope: &'s Scope<'_>) -> impl Iterator<Item = &'s Direct
 }
 
 /// What a location stores; `None`: nothing. Writes the notes.
-pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<Keys> {
+pub(crate) fn keys(
+    scope: &Scope<'_>,
+    (maps, tests): (&Maps, &Tests),
+    notes: &mut Notes,
+) -> Option<Keys> {
     let Some(cache) = cache(scope) else {
         if scope.get("proxy_cache").is_some() && scope.is("proxy_buffering", "off") {
             let becomes = Nothing("what is not buffered is not stored");
@@ -72,8 +78,18 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
                 None => maps.get(&name).cloned(),
             }
         };
-        let becomes = match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
-            Some(names) => {
+        let is_on = |word: &String| conditions::is_on(&only(word)?, tests);
+        let (of_cookies, others): (Vec<_>, Vec<_>) =
+            one.words.iter().partition(|word| of(word).is_some());
+        let others: Option<Vec<_>> = others.into_iter().map(is_on).collect();
+        let becomes = match others {
+            Some(others) => {
+                let names: Vec<Vec<String>> = of_cookies.into_iter().filter_map(of).collect();
+                let mut why = "";
+                for (is_on, differs) in others {
+                    why = if differs.is_empty() { why } else { differs };
+                    keys.passes.push(is_on);
+                }
                 // With more names than fit, nothing is stored.
                 for name in names.concat() {
                     if keys.bypass.len() <= PATTERNS_MAX {
@@ -81,17 +97,20 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
                     }
                 }
                 match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
+                    _ if !why.is_empty() => conditions::becomes(why),
                     true => Carried,
                     false => Different("such a request does not use the store at all"),
                 }
             }
             None => {
                 known = false;
-                Left("only cookies bypass the store, so nothing is stored there")
+                Left("our conditions have no such variable, so nothing is stored there")
             }
         };
         notes.became(&one.at, &becomes);
     }
+    // Without a part of the condition, too much would be stored.
+    known &= keys.passes.len() <= PARTS_MAX;
     lifetimes(scope, ignores("cache-control") && ignores("expires"), &mut keys, notes);
     if let Some(ignored) = ignored {
         let names = "set-cookie cache-control expires x-accel-expires";

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Nginx;
 use super::blocks::Directive;
+use super::conditions;
 use super::variables::map;
 use crate::note::{Fate, Notes};
 use crate::table::Becomes::{self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
@@ -197,7 +198,13 @@ pub(crate) fn restricts(directive: &Directive) -> bool {
 /// the setting kept requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
     let becomes = becomes(directive);
-    if directive.name == "map" && map(directive).is_some() {
+    let is_off = directive.name == "set" && conditions::is_off(directive.word(1));
+    if is_off {
+        notes.nothing(&directive.at, "a variable without a value is off");
+        return false;
+    }
+    let is_map = directive.name == "map" && map(directive).is_some();
+    if is_map || conditions::of_block(directive).is_some() {
         notes.carried(&directive.at);
         inside(directive, Fate::Carried, "", notes);
         return false;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::{Directive, named};
+use super::conditions::{self, Tests};
 use crate::limits::PATTERNS_MAX;
 use crate::pattern::cookies;
 
@@ -95,15 +96,45 @@ impl Uses {
     }
 }
 
-/// The maps whose variables nothing else sets, and the variables that are set to decide about the
-/// store alone.
-pub(crate) fn switches(all: &[Directive]) -> (Maps, BTreeSet<String>) {
+/// What variables say.
+#[derive(Debug, Default)]
+pub(crate) struct Switches {
+    /// The maps of cookies whose variables nothing else sets.
+    pub(crate) maps: Maps,
+    /// The variables that are set to decide about the store alone.
+    pub(crate) of_store: BTreeSet<String>,
+    pub(crate) tests: Tests,
+}
+
+pub(crate) fn switches(all: &[Directive]) -> Switches {
     let mut uses = Uses::default();
     uses.read(all);
     let maps = named(all, "map").filter_map(map);
     let maps = maps.filter(|(name, _)| uses.set.get(name) == Some(&1)).collect();
     let of_store = uses.by_set.iter().filter(|name| uses.of_store.contains(*name));
-    (maps, of_store.filter(|name| !uses.others.contains(*name)).cloned().collect())
+    let of_store: BTreeSet<String> =
+        of_store.filter(|name| !uses.others.contains(*name)).cloned().collect();
+    let is_single = |name: &str| uses.set.get(name) == Some(&1);
+    // A variable of one server can have another value in another server.
+    let servers = named(all, "server").filter(|server| {
+        let mut own = Uses::default();
+        own.read(server.inner());
+        !own.by_set.is_empty()
+    });
+    let is_alone = servers.count() <= 1;
+    // How often a variable is set at the level of a server, and in the `if` blocks there.
+    let mut below: BTreeMap<String, usize> = BTreeMap::new();
+    let levels = named(all, "server").flat_map(|server| {
+        let inner = server.inner();
+        std::iter::once(inner).chain(named(inner, "if").map(Directive::inner))
+    });
+    for name in levels.flat_map(|level| named(level, "set")).filter_map(|one| only(one.word(0))) {
+        *below.entry(name).or_default() += 1;
+    }
+    let is_switch =
+        |name: &str| is_alone && of_store.contains(name) && uses.set.get(name) == below.get(name);
+    let tests = conditions::of_blocks(all, &is_single, &is_switch);
+    Switches { maps, of_store, tests }
 }
 
 /// The variable and the cookies of a `map` block. Returns `None` if our file cannot express it.

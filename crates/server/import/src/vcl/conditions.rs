@@ -126,9 +126,75 @@ fn compare(left: &str, sign: &str, right: &Word, state: &mut State) -> Truth {
                 false => Some(false),
             }
         }
+        (name, Word::Text(text)) => of_field(request_field(name)?, sign, text, state),
         _ => None,
     };
     is.map(|is| is == positive)
+}
+
+/// Whether the value of a field that is not there, or is empty, is a text or matches an expression.
+fn of_field(name: &str, sign: &str, text: &str, state: &State) -> Truth {
+    let (is_empty, is_absent) = (state.empty.contains(name), state.lacks(name));
+    let is_blank = matches!(text, "" | "^$" | r"^\s*$" | "^ *$");
+    match sign {
+        _ if !is_empty && !is_absent => None,
+        // Versions of Varnish differ about a field that is not there.
+        "==" | "!=" if text.is_empty() => is_empty.then_some(true),
+        "==" | "!=" => Some(false),
+        _ if is_blank => Some(true),
+        _ => (!can_be_empty(text)).then_some(false),
+    }
+}
+
+/// Longer expressions are not examined.
+const PATTERN_BYTES_MAX: usize = 256;
+
+/// Whether an expression may match an empty text. In doubt, it may.
+fn can_be_empty(pattern: &str) -> bool {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return true;
+    }
+    let (mut depth, mut class, mut start, mut escaped) = (0_usize, false, 0, false);
+    let (mut needs, mut in_count) = (false, false);
+    for (at, c) in pattern.char_indices() {
+        if in_count {
+            in_count = c != '}';
+            continue;
+        }
+        let after = pattern[at + c.len_utf8()..].chars().next();
+        let is_needed = !matches!(after, Some('?' | '*' | '{'));
+        match c {
+            _ if escaped => {
+                escaped = false;
+                needs |= depth == 0 && is_needed && !matches!(c, 'b' | 'B' | 'A' | 'Z' | 'z');
+            }
+            '\\' => escaped = true,
+            ']' if class => {
+                class = false;
+                needs |= depth == 0 && is_needed;
+            }
+            _ if class => {}
+            '[' => class = true,
+            '(' => {
+                start = if depth == 0 { at + 1 } else { start };
+                depth += 1;
+            }
+            ')' => {
+                depth = depth.saturating_sub(1);
+                let inner = &pattern[start..at];
+                let inner = inner.strip_prefix("?:").unwrap_or(inner);
+                let is_known = depth == 0 && is_needed && !inner.starts_with('?');
+                needs |= is_known && !can_be_empty(inner);
+            }
+            '|' if depth == 0 => {
+                return !needs || can_be_empty(&pattern[at + 1..]);
+            }
+            '{' => in_count = true,
+            '^' | '$' | '?' | '*' | '+' | '}' => {}
+            _ => needs |= depth == 0 && is_needed,
+        }
+    }
+    !needs
 }
 
 /// Whether the host of a cell is the host of a condition, which can capture its first label.
@@ -235,4 +301,21 @@ pub(crate) fn named(program: &Program) -> Named {
         }
     }
     named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_that_match_nothing_at_all() {
+        for pattern in ["session=", "(^|; ?)a=", "(a|b)", "a|b", "[ab]+", r"^\d", "(?:x)y?"] {
+            assert!(!can_be_empty(pattern), "{pattern}");
+        }
+        for pattern in
+            ["", "^$", "a*", "(a)?", "a|", "(a|)", "(?i)", "a{0,1}", "[ab]*", r"\b", "|a"]
+        {
+            assert!(can_be_empty(pattern), "{pattern}");
+        }
+    }
 }

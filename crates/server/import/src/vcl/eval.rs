@@ -13,13 +13,16 @@
 //!   only if that opens nothing.
 
 use super::Run;
+use super::cases::Questions;
 use super::conditions::{comparisons, mentions, truth};
 use super::doubts::{is_harmless, is_normalised_host, is_setting, new_status, status_of};
-use super::lexer::Word;
-use super::parser::{Arm, Kind, Program, Stmt};
+use super::lexer::{Word, call};
+use super::parser::{Arm, Expr, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field, response_field};
 use super::store;
 use super::texts::text_of;
+use super::translate;
+use crate::cel;
 use crate::fields::{has_tags, is_about_caching, is_free};
 use crate::note::Fate;
 use crate::pattern::COOKIE_NAMES;
@@ -42,10 +45,18 @@ impl<'p> Run<'p> {
 
     /// Runs the program for a request. The end is that of `vcl_recv`.
     pub(crate) fn run(&mut self, request: Request) -> State {
-        let mut state = State { asked: request, ..State::default() };
+        self.run_asking(request, Questions::default())
+    }
+
+    /// Runs the program for a request, and asks questions.
+    pub(super) fn run_asking(&mut self, request: Request, questions: Questions) -> State {
+        let mut state = State { asked: request, questions, ..State::default() };
         self.is_late = false;
         self.sub("vcl_recv", &mut state);
-        let end = state.end.take();
+        let mut end = state.end.take();
+        if end.is_none() && matches!(state.asked.method.as_str(), "GET" | "HEAD") {
+            end = self.builtin(&mut state);
+        }
         self.is_late = true;
         if !matches!(end, Some(End::Synth(..) | End::Purge)) {
             for sub in ["vcl_hash", "vcl_pass", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
@@ -138,6 +149,20 @@ impl<'p> Run<'p> {
                 }
                 // Only this arm and those after it are not known.
                 None => {
+                    let is_understood = !self.is_late && self.bypass(&arms[at..], state).is_some();
+                    if self.is_about_cookies(arms, state) {
+                        self.note(stmt, &Carried);
+                        return self.body(body, state);
+                    }
+                    if !is_understood
+                        && let Some(condition) = condition
+                        && let Some(holds) = self.decide(stmt, condition, body, state)
+                    {
+                        match holds {
+                            true => return self.body(body, state),
+                            false => continue,
+                        }
+                    }
                     let (becomes, inside) = match self.understood(&arms[at..], state) {
                         Some(becomes) => (becomes, Carried),
                         None => self.unknown(&arms[at..], state),
@@ -185,16 +210,63 @@ impl<'p> Run<'p> {
         if self.is_late {
             return self.lifetimes(arms, state).map(Becomes::differs);
         }
+        let (names, exact) = self.bypass(arms, state)?;
+        names.into_iter().for_each(|name| add(&mut state.keys.bypass, name));
+        Some(Becomes::differs(if exact { "" } else { COOKIE_NAMES }))
+    }
+
+    /// The cookies with which a request is passed, if these arms do nothing else.
+    fn bypass(&self, arms: &[Arm], state: &mut State) -> Option<(Vec<String>, bool)> {
         let [(Some(condition), body)] = arms else { return None };
         let [Stmt { kind: Kind::Return(words), .. }] = &body[..] else { return None };
         let (names, exact) = store::bypass(store::residue(condition, state)?)?;
         let is_own = !state.vague.contains("cookie") && !state.request.contains_key("cookie");
         let passes = matches!(words.first(), Some(Word::Name(name)) if name == "pass");
-        if !is_own || !passes {
+        // Without a later change, all requests with a cookie are passed anyway.
+        (is_own && passes && !state.in_doubt).then_some((names, exact))
+    }
+
+    /// Whether a condition asks only whether there are cookies, and its body does nothing without
+    /// cookies: it passes requests with some cookies, and removes the field.
+    fn is_about_cookies(&self, arms: &[Arm], state: &mut State) -> bool {
+        let [(Some(condition), body)] = arms else { return false };
+        let names = comparisons(condition);
+        let asks = matches!(names[..], [Expr::Is(name)] if name == "req.http.cookie");
+        let mut is_of_cookies = |one: &Stmt| match &one.kind {
+            Kind::Unset(what) => request_field(what) == Some("cookie"),
+            Kind::If(arms) => self.bypass(arms, state).is_some(),
+            _ => false,
+        };
+        asks && !self.is_late
+            && !is_negated(condition)
+            && !body.is_empty()
+            && body.iter().all(&mut is_of_cookies)
+    }
+
+    /// Asks whether a condition holds that is not known for the cell. `None`: our file cannot say.
+    fn decide(
+        &mut self,
+        stmt: &Stmt,
+        condition: &Expr,
+        body: &[Stmt],
+        state: &mut State,
+    ) -> Option<bool> {
+        if self.is_late || state.in_doubt {
             return None;
         }
-        names.into_iter().for_each(|name| add(&mut state.keys.bypass, name));
-        Some(Becomes::differs(if exact { "" } else { COOKIE_NAMES }))
+        // A field that is not there is removed.
+        let is_idle = |one: &Stmt| match &one.kind {
+            Kind::Unset(what) => request_field(what).is_some_and(|name| state.lacks(name)),
+            _ => false,
+        };
+        if body.iter().all(is_idle) {
+            [stmt].into_iter().chain(body).for_each(|one| self.note(one, &Carried));
+            return Some(false);
+        }
+        let (condition, why) = translate::condition(condition, state, &self.program.lists)?;
+        let holds = self.ask(&condition, Some(stmt.id), state)?;
+        self.note(stmt, &if why.is_empty() { Carried } else { Left(why) });
+        Some(holds)
     }
 
     /// Lifetimes, and codings, of responses with some statuses and types.
@@ -338,6 +410,19 @@ impl<'p> Run<'p> {
         if name == "x-forwarded-for" && self.forwards {
             return Different("X-Forwarded-For is sent by upstream.forwarded");
         }
+        if name == "cookie" && is_part_of(value, to) && !state.in_doubt {
+            // Without cookies, nothing is left after the substitution.
+            let has_cookies = cel::has_field(name);
+            let is_own = !state.vague.contains(name) && !state.request.contains_key(name);
+            let is_there = match has_cookies.filter(|_| is_own && !state.empty.contains(name)) {
+                Some(condition) => self.ask(&condition, None, state),
+                None => Some(!state.empty.contains(name)),
+            };
+            if is_there == Some(false) {
+                state.empty.insert(name.to_owned());
+                return Carried;
+            }
+        }
         state.hide(name);
         if let Some(cookie) = store::cookie(value).filter(|_| !state.in_doubt) {
             // Whether it is part of the key is seen later.
@@ -386,6 +471,7 @@ impl<'p> Run<'p> {
             }
             state.request.insert(name.to_owned(), None);
             state.vague.remove(name);
+            state.empty.remove(name);
             return if self.sends(name) { Different(SENT) } else { Carried };
         }
         let Some(name) = response_field(what) else {
@@ -405,6 +491,24 @@ impl<'p> Run<'p> {
             _ => Left("this field cannot be changed"),
         }
     }
+}
+
+/// Whether a condition has a negation.
+fn is_negated(expr: &Expr) -> bool {
+    match expr {
+        Expr::Or(all) | Expr::And(all) => all.iter().any(is_negated),
+        Expr::Not(_) => true,
+        _ => false,
+    }
+}
+
+/// A substitution in the field itself: `regsuball(req.http.Cookie, "…", "…")`.
+fn is_part_of(value: &[Word], field: &str) -> bool {
+    let is_field =
+        |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(field));
+    call(value).is_some_and(|(name, arguments)| {
+        name.starts_with("regsub") && arguments.first().is_some_and(|one| is_field(one))
+    })
 }
 
 /// A variable that is no field and no backend is set.

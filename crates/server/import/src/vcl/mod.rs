@@ -1,6 +1,7 @@
 //! VCL: a program, which is run for each host and path that it names; see [`eval`].
 
 mod backends;
+mod cases;
 mod conditions;
 mod doubts;
 mod eval;
@@ -9,16 +10,22 @@ mod parser;
 mod state;
 mod store;
 mod texts;
+mod translate;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use ::conditions::Lists;
+
+use self::cases::{Case, QUESTIONS_MAX};
 use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{Changes, End, PRIVATE, Request, State};
+use crate::cel::{self, Cel};
 use crate::input::Input;
-use crate::limits::ROUTES_MAX;
+use crate::limits::{CONDITIONS_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::route::{Action, Keys, Path, add, change};
 use crate::table::is_one;
@@ -48,9 +55,12 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
                 and [store]; the listener is on loopback only";
     notes.other(&at, "varnishd", Fate::Different, text);
     let Named { hosts, mut paths, mut methods } = named(&program);
-    methods.extend(["HEAD", "POST", "DELETE"].map(str::to_owned));
     // These methods are orders to Varnish, and say nothing about other requests.
-    methods.retain(|method| !is_one("GET PURGE BAN REFRESH", method));
+    let is_plain = |method: &str| {
+        !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase() || b"-_".contains(&b))
+    };
+    methods.retain(|method| !is_one("GET HEAD PURGE BAN REFRESH OTHER", method));
+    methods.retain(|method| is_plain(method));
     paths.remove(&Path::root());
     if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
         let text = format!("hosts and paths make more than {ROUTES_MAX} routes");
@@ -74,13 +84,22 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
         forwards,
         with_queries: BTreeSet::new(),
         codes: None,
+        lists: Lists::new(),
+        checked: RefCell::default(),
+        named_lists: BTreeSet::new(),
+        questions_max: QUESTIONS_MAX,
     };
+    run.read_lists();
     run.routes()?;
     run.compression();
+    // The runs that follow ask nothing, so what they do not know is no loss.
+    let known = run.fates.clone();
     run.purge();
     if run.run(run.request(None, &Path::root(), "GET")).response.get("via") == Some(&None) {
         run.tree.section("via").set("responses", false, "unset resp.http.Via");
     }
+    let fates = run.fates.iter_mut().zip(known);
+    fates.filter(|(_, known)| known.is_some()).for_each(|(fate, known)| *fate = known);
     run.write_notes();
     Ok((run.tree, run.notes))
 }
@@ -106,7 +125,7 @@ struct Run<'p> {
     /// The hosts and the paths of the cells. The first host is any, and the first path is `/`.
     hosts: Vec<Option<String>>,
     paths: Vec<Path>,
-    /// Methods that are tried besides GET.
+    /// Methods that are tried besides GET, HEAD, and a method that the program does not name.
     methods: BTreeSet<String>,
     /// The upstreams.
     names: Vec<String>,
@@ -116,9 +135,18 @@ struct Run<'p> {
     with_queries: BTreeSet<String>,
     /// Types of responses that are coded, if some are; empty: all that can be.
     codes: Option<Vec<String>>,
+    /// The access lists that conditions can name.
+    lists: Lists,
+    /// The conditions that were checked: whether they read what differs between requests for one
+    /// stored response. `None`: the server would refuse them.
+    checked: RefCell<BTreeMap<String, Option<bool>>>,
+    /// The access lists that conditions name.
+    named_lists: BTreeSet<String>,
+    /// The most questions of one run.
+    questions_max: usize,
 }
 
-/// What a cell becomes.
+/// What the requests of a cell, or of a case of a cell, get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
     action: Action,
@@ -134,7 +162,18 @@ impl Cell {
     fn refuses(&self) -> bool {
         matches!(self.action, Action::Answer { status: 400.., .. } | Action::NotCarried)
     }
+
+    /// The same without a use of the store.
+    fn without_store(&self) -> Cell {
+        Cell { store: false, keys: Keys::default(), codes: false, ..self.clone() }
+    }
 }
+
+/// The cases of a cell, with their conditions. The last has none.
+type Cells = Vec<(Option<Cel>, Cell)>;
+
+/// A host, or any, with its cells.
+type OfHost = (Option<String>, BTreeMap<Path, Cells>);
 
 impl Run<'_> {
     fn request(&self, host: Option<&str>, path: &Path, method: &str) -> Request {
@@ -152,96 +191,179 @@ impl Run<'_> {
         }
     }
 
-    /// Writes a route for each cell that differs from the cell that its requests would find without
-    /// the route.
-    fn routes(&mut self) -> Parsed<()> {
-        let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
-        let mut found: Vec<(Option<String>, BTreeMap<Path, Cell>)> = Vec::new();
-        let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
-        assert!(hosts[0].is_none() && paths[0] == Path::root(), "the first cell is any request");
-        for host in hosts {
-            let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
-            for path in &paths {
-                let mut cell = self.cell(host.as_deref(), path);
-                // The program compares the path together with the query, so a path with a query
-                // differs.
-                if let Path::Exact(text) = path
-                    && above(&of_host, path).is_some_and(Cell::refuses)
-                    && !cell.refuses()
-                {
-                    cell.closed |= !self.open;
-                    self.with_queries.insert(text.clone());
-                }
-                of_host.insert(path.clone(), cell);
-            }
-            if self.is_exhausted() {
-                return Err(SyntaxError::at(&self.at, "the program has too many cases"));
-            }
-            // A host without a difference uses the routes for any host.
-            if host.is_none() {
-                of_any.clone_from(&of_host);
-                found.push((host, of_host));
-            } else if of_host != of_any {
-                found.push((host, of_host));
+    /// The access lists that conditions can name.
+    fn read_lists(&mut self) {
+        for list in &self.program.lists {
+            if let Some(networks) = translate::networks(list) {
+                // A name that the server refuses is in no condition.
+                let _ = self.lists.add_list(&translate::list_name(&list.name), networks);
             }
         }
+    }
+
+    /// Writes the routes, with conditions if that does not take too much.
+    fn routes(&mut self) -> Parsed<()> {
+        let found = match self.cells() {
+            Some(found) => found,
+            None => {
+                (self.steps, self.questions_max) = (0, 0);
+                let text = "the program has too many cases";
+                self.cells().ok_or_else(|| SyntaxError::at(&self.at, text))?
+            }
+        };
         // Whether any cell codes its responses must be known before the first route is written.
         for (host, cells) in &found {
             for (path, cell) in cells {
                 // The captures of a redirect are those of its path.
-                let is_new = |above: &Cell| above != cell || matches!(path, Path::Pattern(_));
+                let is_new = |above: &Cells| above != cell || matches!(path, Path::Pattern(_));
                 if *path == Path::root() || above(cells, path).is_none_or(is_new) {
-                    let route = self.route(host.as_deref(), path, cell);
-                    self.tree.add(route);
+                    for (when, cell) in cell {
+                        let route = self.route(host.as_deref(), path, when.as_ref(), cell);
+                        self.tree.add(route);
+                    }
                 }
             }
+        }
+        let named = |list: &&parser::List| {
+            let within = format!("client.within({})", translate::list_name(&list.name));
+            self.tree.all("route").any(|one| one.text("when").is_some_and(|w| w.contains(&within)))
+        };
+        for list in self.program.lists.iter().filter(named).collect::<Vec<_>>() {
+            let mut section = Section::new("list");
+            section.set("name", translate::list_name(&list.name), format!("acl {}", list.name));
+            section.set("values", translate::networks(list).unwrap_or_default(), &list.at);
+            self.tree.add(section);
+            self.notes.carried(&list.at);
+            self.named_lists.insert(list.name.clone());
         }
         Ok(())
     }
 
-    /// Runs the program for a request of each method. A route is for all methods, so where methods
-    /// differ, the cell does what opens and stores the least.
-    fn cell(&mut self, host: Option<&str>, path: &Path) -> Cell {
-        let mut state = self.run(self.request(host, path, "GET"));
-        let answers = |state: &State| matches!(state.end, Some(End::Synth(..) | End::Purge));
-        for method in self.methods.clone() {
-            let other = self.run(self.request(host, path, &method));
-            state.unprotected |= other.unprotected;
-            // All methods get this answer.
-            if answers(&state) {
-                continue;
-            }
-            let mut differs = None;
-            let mut close = |text| differs = Some((Fate::Unprotected, text));
-            if answers(&other) {
-                close("requests of some methods are answered here, and routes have all methods");
-            } else if self.backend(&other) != self.backend(&state) {
-                close("requests of some methods go elsewhere, and routes have all methods");
-            } else if method == "HEAD" && passes(&other) && !passes(&state) {
-                state.uncacheable = true;
-                differs = Some((Fate::NotCarried, METHODS));
-            }
-            if !answers(&other) {
-                for name in different(&state.request, &other.request) {
-                    differs = differs.or(Some((Fate::NotCarried, METHODS)));
-                    state.store_unknown = true;
-                    match PRIVATE.contains(&name.as_str()) {
-                        true => state.request.remove(&name),
-                        false => state.request.insert(name, None),
-                    };
-                }
-                for name in different(&state.response, &other.response) {
-                    differs = differs.or(Some((Fate::NotCarried, METHODS)));
-                    state.response.remove(&name);
-                }
-            }
-            if let Some((fate, why)) = differs {
-                state.unprotected |= fate == Fate::Unprotected;
-                for id in state.ran.symmetric_difference(&other.ran) {
-                    self.note_id(*id, fate, why);
+    /// The cells of all hosts. `None`: they take too many steps or conditions.
+    fn cells(&mut self) -> Option<Vec<OfHost>> {
+        let (hosts, paths) = (self.hosts.clone(), self.paths.clone());
+        assert!(hosts[0].is_none() && paths[0] == Path::root(), "the first cell is any request");
+        let mut of_all = Vec::new();
+        for host in &hosts {
+            for path in &paths {
+                of_all.push((host, path, self.by_method(host.as_deref(), path)));
+                if self.is_exhausted() {
+                    return None;
                 }
             }
         }
+        let cases = of_all.iter().flat_map(|(_, _, all)| all).flat_map(|(_, cases)| cases);
+        let rule = cases::common(cases);
+        let mut found: Vec<OfHost> = Vec::new();
+        let mut of_host: BTreeMap<Path, Cells> = BTreeMap::new();
+        for (host, path, all) in of_all {
+            let mut cells = self.of_methods(all, rule.as_ref());
+            if let Path::Exact(text) = path
+                && let Some(above) = above(&of_host, path)
+            {
+                self.close_with_queries(text, above, &mut cells);
+            }
+            of_host.insert(path.clone(), cells);
+            if of_host.len() == paths.len() {
+                let of_host = std::mem::take(&mut of_host);
+                // A host without a difference uses the routes for any host.
+                if found.first().is_none_or(|(_, of_any)| *of_any != of_host) {
+                    found.push((host.clone(), of_host));
+                }
+            }
+        }
+        let cells = found.iter().flat_map(|(_, cells)| cells.values()).flatten();
+        if cells.filter(|(when, _)| when.is_some()).count() > CONDITIONS_MAX {
+            return None;
+        }
+        if let Some(rule) = rule {
+            let mut section = Section::new("rule");
+            section.comment("Varnish passes requests of clients that identify themselves.");
+            section.set("name", "identified", "built-in vcl_recv");
+            section.set("when", rule.text(), "built-in vcl_recv");
+            section.set("store", false, "built-in vcl_recv");
+            self.tree.add(section);
+        }
+        Some(found)
+    }
+
+    /// The program compares the path together with the query, so a path with a query is another
+    /// URL. Where such a URL is refused, the path is closed.
+    fn close_with_queries(&mut self, path: &str, above: &Cells, cells: &mut Cells) {
+        let refused = above.iter().filter(|(_, cell)| cell.refuses());
+        let is_refused = |(when, _): &&(Option<Cel>, Cell)| {
+            cells.iter().any(|(own, cell)| own == when && cell.refuses())
+        };
+        let is_wider = refused.clone().any(|one| !is_refused(&one));
+        if is_wider && cells.iter().any(|(_, cell)| !cell.refuses()) {
+            cells.iter_mut().for_each(|(_, cell)| cell.closed |= !self.open);
+            self.with_queries.insert(path.to_owned());
+        }
+    }
+
+    /// The cases of the requests of each method that is tried. The first is GET, and the last is
+    /// a method that the program does not name.
+    fn by_method(&mut self, host: Option<&str>, path: &Path) -> Vec<(String, Vec<Case>)> {
+        let mut all = Vec::new();
+        let named = self.methods.clone();
+        let methods = ["GET", "HEAD"].into_iter().chain(named.iter().map(String::as_str));
+        for method in methods.chain([OTHER]) {
+            let cases = self.cases(&self.request(host, path, method));
+            all.push((method.to_owned(), cases));
+        }
+        all
+    }
+
+    /// The cells of all methods: first those of methods whose requests are treated otherwise than
+    /// requests with GET.
+    fn of_methods(&self, all: Vec<(String, Vec<Case>)>, rule: Option<&Cel>) -> Cells {
+        let mut all = all.into_iter().map(|(method, cases)| (method, cases::cells(cases, rule)));
+        let Some((_, get)) = all.next() else { return Cells::new() };
+        let unsafe_get = without_store(&get);
+        let mut groups: Vec<Group> = Vec::new();
+        for (method, cells) in all {
+            // Only responses to GET and HEAD are stored.
+            let (cells, is_usual) = match method == "HEAD" {
+                true => (cells.clone(), cells == get),
+                false => (without_store(&cells), without_store(&cells) == unsafe_get),
+            };
+            match groups.iter_mut().find(|one| one.cells == cells && one.is_usual == is_usual) {
+                Some(group) => group.methods.push(method),
+                None => groups.push(Group { methods: vec![method], cells, is_usual }),
+            }
+        }
+        let has_other = |group: &&Group| group.methods.iter().any(|method| method == OTHER);
+        // What the methods have in common comes first, without a condition on the method.
+        let is_common = |at: &usize| {
+            let other = |group: &Group| group.is_usual || group.cells.get(*at) == get.get(*at);
+            let (when, cell) = &get[*at];
+            when.is_some() && !cell.store && groups.iter().all(other)
+        };
+        let common = (0..get.len()).take_while(is_common).count();
+        let mut out: Cells = get[..common].to_vec();
+        for group in groups.iter().filter(|one| !one.is_usual) {
+            let condition = match has_other(&group) {
+                false => of_methods(group.methods.iter()),
+                // All methods but those of the other groups.
+                true => {
+                    let others = groups.iter().filter(|one| !has_other(one));
+                    let get = "GET".to_owned();
+                    of_methods([&get].into_iter().chain(others.flat_map(|one| &one.methods)))
+                        .map(Cel::not)
+                }
+            };
+            let Some(condition) = condition else { continue };
+            out.extend(group.cells[common..].iter().map(|(when, cell)| {
+                let parts = [Some(condition.clone()), when.clone()].into_iter().flatten();
+                (Cel::all(parts.collect()), cell.clone())
+            }));
+        }
+        out.extend_from_slice(&get[common..]);
+        cases::merged(out)
+    }
+
+    /// What the requests of a case get.
+    fn outcome(&mut self, mut state: State) -> Cell {
         // By default, Varnish passes a request with one of these fields.
         let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
         let is_absent = |name: &&str| state.lacks(name) || *name == "cookie" && passes_cookies;
@@ -272,7 +394,7 @@ impl Run<'_> {
                 false => types.iter().for_each(|kind| add(all, kind.as_str())),
             }
         }
-        Cell {
+        let cell = Cell {
             action,
             store,
             request: state.request,
@@ -280,6 +402,12 @@ impl Run<'_> {
             keys: state.keys,
             codes: state.codes.is_some(),
             closed: (state.unprotected || self.program.unreadable) && !self.open,
+        };
+        match &cell.action {
+            Action::Upstream(_) if cell.store => cell,
+            // Nothing else is written.
+            Action::Upstream(_) => cell.without_store(),
+            _ => Cell { request: Changes::new(), response: Changes::new(), ..cell.without_store() },
         }
     }
 
@@ -313,11 +441,12 @@ impl Run<'_> {
         Action::Answer { status: *status, body: text + "\n" }
     }
 
-    fn route(&self, host: Option<&str>, path: &Path, cell: &Cell) -> Section {
+    fn route(&self, host: Option<&str>, path: &Path, when: Option<&Cel>, cell: &Cell) -> Section {
         let mut route = Section::new("route");
         let from = "vcl_recv";
         route.set_some("hosts", host.map(|host| vec![host.to_owned()]), from);
         path.write(&mut route, from);
+        route.set_some("when", when.map(Cel::text), from);
         cell.action.write(&mut route, from);
         if let Action::Upstream(_) = cell.action {
             match cell.store {
@@ -381,8 +510,8 @@ impl Run<'_> {
             Purgers::None | Purgers::Unknown => Vec::new(),
         };
         for parser::List { at, name, .. } in &self.program.lists {
-            if agreed != Purgers::List(name.clone()) {
-                self.notes.left(at, "networks decide only about PURGE here");
+            if agreed != Purgers::List(name.clone()) && !self.named_lists.contains(name) {
+                self.notes.left(at, "no condition that is carried names this list");
             }
         }
         from
@@ -419,16 +548,6 @@ impl Run<'_> {
             let text = "the path with a query is refused, and routes do not look at queries";
             self.notes.other(&self.at, &format!("req.url {path}"), Fate::Unprotected, text);
         }
-        let unset = |field: &str| {
-            let is = |stmt: &Stmt| matches!(&stmt.kind, Kind::Unset(what) if what == field);
-            self.program.subs.iter().any(|(_, body)| body.iter().any(is))
-        };
-        if !unset("req.http.cookie") || !unset("req.http.authorization") {
-            let text = "Varnish passes requests with Cookie or Authorization, and routes do not: \
-                        where they are not removed, and there is no `return (hash)`, nothing is \
-                        stored";
-            self.notes.other(&self.at, "builtin vcl_recv", Fate::NotCarried, text);
-        }
     }
 
     fn write_note(&mut self, stmt: &Stmt, sub: &str) {
@@ -462,24 +581,41 @@ enum Purgers {
 const OF_LIFETIMES: [&str; 6] =
     ["cache-control", "cdn-cache-control", "expires", "pragma", "age", "date"];
 
-const METHODS: &str = "requests of some methods differ here, and routes have all methods; the \
-                       difference is left out, or the field removed, and nothing is stored";
+/// Methods whose requests are treated alike.
+struct Group {
+    methods: Vec<String>,
+    cells: Cells,
+    /// Requests with GET are treated like this, too.
+    is_usual: bool,
+}
+
+/// A condition for these methods.
+fn of_methods<'m>(methods: impl Iterator<Item = &'m String>) -> Option<Cel> {
+    let all: Vec<&str> = methods.map(String::as_str).collect();
+    match all[..] {
+        [one] => cel::is("method", one),
+        _ => Some(Cel::one(format!("method in {}", cel::list(all)?))),
+    }
+}
+
+/// Stands for all methods that the program does not name.
+const OTHER: &str = "OTHER";
+
+/// The same cells without a use of the store.
+fn without_store(cells: &Cells) -> Cells {
+    let all = cells.iter().map(|(when, cell)| (when.clone(), cell.without_store()));
+    cases::merged(all.collect())
+}
 
 fn passes(state: &State) -> bool {
     state.uncacheable
         || matches!(state.end, Some(End::Pass | End::Pipe | End::Purge | End::Synth(..)))
 }
 
-/// The names that do not have the same value in both.
-fn different(one: &Changes, other: &Changes) -> Vec<String> {
-    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-    names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
-}
-
 /// The cell that requests of a path find if it has no route.
-fn above<'c>(cells: &'c BTreeMap<Path, Cell>, path: &Path) -> Option<&'c Cell> {
+fn above<'c>(cells: &'c BTreeMap<Path, Cells>, path: &Path) -> Option<&'c Cells> {
     let own = path.start();
-    let shorter = |(other, cell): (&'c Path, &'c Cell)| match other {
+    let shorter = |(other, cell): (&'c Path, &'c Cells)| match other {
         Path::Prefix(prefix) | Path::Start(prefix)
             if other != path && own.starts_with(prefix.as_str()) =>
         {

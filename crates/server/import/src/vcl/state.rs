@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cases::Questions;
 use super::lexer::Word;
 use crate::fields::is_free;
 use crate::route::{Keys, Path};
@@ -62,13 +63,22 @@ pub(crate) struct State {
     pub(super) cookies: BTreeMap<String, String>,
     /// Responses of these types are coded; empty: of all that can be.
     pub(crate) codes: Option<Vec<String>>,
+    /// Fields that the request does not have, by the answers to the questions of the run.
+    pub(super) absent: BTreeSet<String>,
+    /// Fields that are there and empty.
+    pub(super) empty: BTreeSet<String>,
+    pub(super) questions: Questions,
 }
 
 impl State {
     /// Whether the client's field of this name is removed, and known to be.
     pub(crate) fn lacks(&self, name: &str) -> bool {
         let is_sent = name != "cookie" || !self.keys.only_key_cookies;
-        (self.request.get(name) == Some(&None) || !is_sent) && !self.vague.contains(name)
+        let is_absent = match self.request.get(name) {
+            Some(value) => value.is_none(),
+            None => self.absent.contains(name) && !self.empty.contains(name),
+        };
+        (is_absent || !is_sent) && !self.vague.contains(name)
     }
 
     /// The host or the URL is not the client's.

@@ -3,7 +3,7 @@
 use super::lexer::Word;
 use super::state::Request;
 use crate::pattern::path_of;
-use crate::route::Path;
+use crate::route::{Path, has_value};
 
 /// The text of a value in the form of our file, and whether the URL of the request follows it.
 pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool)> {
@@ -13,7 +13,9 @@ pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool
         host.is_some_and(|host| host.contains('{')) || matches!(&request.path, Path::Pattern(_));
     loop {
         rest = match rest {
-            [Word::Text(text), rest @ ..] if !(captures && text.contains('{')) => {
+            [Word::Text(text), rest @ ..]
+                if !(has_value(text) || captures && text.contains('{')) =>
+            {
                 out.push_str(text);
                 rest
             }
@@ -34,7 +36,7 @@ pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool
                 rest
             }
             [Word::Name(name), rest @ ..] if name.eq_ignore_ascii_case("req.http.host") => {
-                out.push_str(host?);
+                out.push_str(host.unwrap_or("{host}"));
                 rest
             }
             [Word::Name(name)] if name == "req.url" => return Some((out, true)),

@@ -1,0 +1,246 @@
+//! Conditions of our file, which are written in a part of CEL.
+//!
+//! [`check`] is the server's own check, so a condition that the server would refuse is never
+//! written. A regular expression that means something else here is refused by [`pattern`].
+
+use conditions::{Lists, Reads, Scope};
+
+/// The most parts that a condition joins.
+pub(crate) const PARTS_MAX: usize = 64;
+
+/// A condition, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cel {
+    text: String,
+    joined: Joined,
+}
+
+/// How the parts of a condition are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Joined {
+    /// There is one part.
+    One,
+    And,
+    Or,
+}
+
+impl Cel {
+    /// A single part, such as a comparison.
+    pub(crate) fn one(text: impl Into<String>) -> Cel {
+        Cel { text: text.into(), joined: Joined::One }
+    }
+
+    /// All of these hold. `None`: there are none.
+    pub(crate) fn all(parts: Vec<Cel>) -> Option<Cel> {
+        Cel::join(parts, Joined::And, " && ")
+    }
+
+    /// One of these holds. `None`: there are none.
+    pub(crate) fn any(parts: Vec<Cel>) -> Option<Cel> {
+        Cel::join(parts, Joined::Or, " || ")
+    }
+
+    /// The condition does not hold.
+    pub(crate) fn not(self) -> Cel {
+        let is_plain = self.joined == Joined::One;
+        let comparisons = [(" == ", " != "), (" != ", " == ")];
+        for (sign, opposite) in comparisons.into_iter().filter(|_| is_plain) {
+            if !self.text.starts_with('!') && self.text.matches(sign).count() == 1 {
+                return Cel::one(self.text.replace(sign, opposite));
+            }
+        }
+        match self.text.strip_prefix('!') {
+            Some(rest) if is_plain && !rest.starts_with('(') => Cel::one(rest),
+            // A method binds more tightly than `!`, and `in` does not.
+            _ if is_plain && !self.text.contains(" in ") => Cel::one(format!("!{}", self.text)),
+            _ => Cel::one(format!("!({})", self.text)),
+        }
+    }
+
+    fn join(parts: Vec<Cel>, joined: Joined, sign: &str) -> Option<Cel> {
+        debug_assert!(parts.len() <= PARTS_MAX, "the caller counts its parts");
+        let mut all: Vec<Cel> = Vec::new();
+        for part in parts {
+            let has = |one: &Cel| *one == part || one.joined == joined && one.has(&part, sign);
+            if !all.iter().any(has) {
+                all.push(part);
+            }
+        }
+        if all.len() <= 1 {
+            return all.pop();
+        }
+        let shown = |part: &Cel| match part.joined {
+            Joined::One => part.text.clone(),
+            own if own == joined => part.text.clone(),
+            Joined::And | Joined::Or => format!("({})", part.text),
+        };
+        let texts: Vec<String> = all.iter().map(shown).collect();
+        Some(Cel { text: texts.join(sign), joined })
+    }
+
+    /// Whether this is one of its parts.
+    fn has(&self, part: &Cel, sign: &str) -> bool {
+        part.joined == Joined::One && self.text.split(sign).any(|one| one == part.text)
+    }
+
+    /// The fields that a request lacks if the condition does not hold.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        let parts = match self.joined {
+            Joined::One | Joined::Or => self.text.split(" || "),
+            Joined::And => return Vec::new(),
+        };
+        let name =
+            |part: &str| Some(part.strip_prefix('\'')?.strip_suffix("' in fields")?.to_owned());
+        let plain = |name: &String| !name.contains(['\'', ' ']);
+        parts.filter_map(name).filter(plain).collect()
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Checks a condition on a request as the server does. Returns what the condition reads, or `None`
+/// if the server would refuse it.
+pub(crate) fn check(condition: &Cel, lists: &Lists) -> Option<Reads> {
+    conditions::check(condition.text(), Scope::Request, lists).ok().map(|found| found.reads())
+}
+
+/// Whether a condition reads what differs between requests for one stored response.
+pub(crate) fn is_of_client(reads: Reads) -> bool {
+    let of_client = Reads::LISTENER
+        | Reads::CLIENT
+        | Reads::USER
+        | Reads::TLS
+        | Reads::FIELDS
+        | Reads::COOKIES
+        | Reads::RANDOM;
+    reads.intersects(of_client)
+}
+
+/// A text in quotes, without escapes. `None`: it cannot be written like this.
+pub(crate) fn quoted(text: &str) -> Option<String> {
+    let quote = if text.contains('\'') { '"' } else { '\'' };
+    let is_plain = text.is_ascii() && !text.contains(|c: char| c.is_control() || c == quote);
+    let raw = if text.contains('\\') { "r" } else { "" };
+    is_plain.then(|| format!("{raw}{quote}{text}{quote}"))
+}
+
+/// Several texts in brackets.
+pub(crate) fn list<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<String> {
+    let all: Vec<String> = texts.into_iter().map(quoted).collect::<Option<_>>()?;
+    Some(format!("[{}]", all.join(", ")))
+}
+
+/// `VALUE.matches(EXPRESSION)`. `None`: the expression means something else here.
+pub(crate) fn matches(value: &str, expression: &str) -> Option<Cel> {
+    Some(Cel::one(format!("{value}.matches({})", quoted(pattern(expression)?)?)))
+}
+
+/// `VALUE == TEXT`, or whether the value is there and empty.
+pub(crate) fn is(value: &str, text: &str) -> Option<Cel> {
+    Some(Cel::one(format!("{value} == {}", quoted(text)?)))
+}
+
+/// `fields['NAME']`, with the name in lower case.
+pub(crate) fn field(name: &str) -> Option<String> {
+    let name = name.to_ascii_lowercase();
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let fits = !name.is_empty() && name.bytes().all(is_name);
+    fits.then(|| format!("fields['{name}']"))
+}
+
+/// The request has this field.
+pub(crate) fn has_field(name: &str) -> Option<Cel> {
+    let field = field(name)?;
+    let name = field.strip_prefix("fields[")?.strip_suffix(']')?;
+    Some(Cel::one(format!("{name} in fields")))
+}
+
+/// An expression of PCRE that means the same here. The server's check refuses what it does not
+/// know, such as references to groups. This function refuses what it reads in another way.
+fn pattern(text: &str) -> Option<&str> {
+    let (mut escaped, mut class) = (false, None::<usize>);
+    for (at, c) in text.char_indices() {
+        let rest = &text[at..];
+        match (c, class) {
+            _ if escaped => {
+                // `<` and `>` are the ends of words here.
+                if matches!(c, '<' | '>') {
+                    return None;
+                }
+                escaped = false;
+            }
+            ('\\', _) => escaped = true,
+            ('[', None) => class = Some(at),
+            // A class inside a class, and operations on classes.
+            ('[', Some(_)) if !rest.starts_with("[:") => return None,
+            ('&' | '-' | '~', Some(_)) if rest[1..].starts_with(c) => return None,
+            (']', Some(start)) => {
+                let inner = text[start + 1..at].trim_start_matches('^');
+                let is_named = inner.rfind("[:").is_some_and(|open| !inner[open..].contains(":]"));
+                // `[]a]` and `[[:digit:]]`.
+                if inner.is_empty() {
+                    return None;
+                }
+                let of_name = inner.ends_with(':') && inner.rfind("[:").is_some();
+                if !(is_named && of_name) {
+                    class = None;
+                }
+            }
+            _ => {}
+        }
+    }
+    (!escaped && class.is_none()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(condition: Option<Cel>) -> String {
+        condition.map(|one| one.text).unwrap_or_default()
+    }
+
+    #[test]
+    fn parts_have_brackets_where_they_need_them() {
+        let one = |text: &str| Cel::one(text);
+        let either = Cel::any(vec![one("a == 'x'"), one("b")]).unwrap();
+        let all = Cel::all(vec![either.clone(), one("c"), one("c")]);
+        assert_eq!(text(all.clone()), "(a == 'x' || b) && c");
+        let again = Cel::all(vec![all.unwrap(), one("c"), one("d")]);
+        assert_eq!(text(again), "(a == 'x' || b) && c && d");
+        assert_eq!(either.not().text, "!(a == 'x' || b)");
+        assert_eq!(one("a == 'x'").not().text, "a != 'x'");
+        assert_eq!(one("a.matches('x')").not().text, "!a.matches('x')");
+        assert_eq!(one("a.matches('x')").not().not().text, "a.matches('x')");
+        assert_eq!(one("'a' in fields").not().text, "!('a' in fields)");
+        assert_eq!(one("'a' in fields").not().not().text, "!(!('a' in fields))");
+        assert_eq!(Cel::all(Vec::new()), None);
+    }
+
+    #[test]
+    fn expressions_that_mean_something_else_are_refused() {
+        for same in [r"\.(css|js)$", "[^/]+", "[a-z_-]", "^/a[[:digit:]]+x", r"[\]]", "a{2}"] {
+            assert_eq!(pattern(same), Some(same));
+            let lists = Lists::new();
+            assert!(check(&matches("path", same).unwrap(), &lists).is_some(), "{same}");
+        }
+        for other in [r"\<a", "[a[b]", "[a&&b]", "[a--b]", "[]a]", "[^]a]", "[a", "a\\"] {
+            assert_eq!(pattern(other), None, "{other}");
+        }
+        for unknown in ["(?=a)", r"(a)\1", "(?<!a)b"] {
+            assert!(check(&matches("path", unknown).unwrap(), &Lists::new()).is_none());
+        }
+    }
+
+    #[test]
+    fn texts_are_quoted_without_escapes() {
+        assert_eq!(quoted("a\"b").as_deref(), Some("'a\"b'"));
+        assert_eq!(quoted("a'b").as_deref(), Some("\"a'b\""));
+        assert_eq!(quoted(r"\.").as_deref(), Some(r"r'\.'"));
+        assert_eq!((quoted("'\""), quoted("a\n"), quoted("ä")), (None, None, None));
+        assert_eq!(text(has_field("X-A")), "'x-a' in fields");
+        assert_eq!(field("a'b"), None);
+    }
+}

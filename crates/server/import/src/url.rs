@@ -1,0 +1,232 @@
+//! Expressions for a URL, as conditions of our file.
+//!
+//! VCL and nginx (`$request_uri`) have the path together with the query. Our conditions have a
+//! path, which is decoded, and a query.
+
+use crate::cel::{self, Cel, PARTS_MAX};
+
+/// The difference of a pattern with a dot.
+const DOT: &str = "its condition is written, but a dot of the expression does not stand for the \
+                   sign before a query";
+
+/// The ends of expressions that end the path, with or without a query.
+const PATH_ENDS: [&str; 10] = [
+    r"(\?.*|)$",
+    r"(\?.*)?$",
+    r"(\?.*|$)",
+    r"(\?.*$|$)",
+    r"(\?|$)",
+    r"($|\?)",
+    r"(?:\?|$)",
+    r"($|\?.*)",
+    r"(?:\?.*)?$",
+    r"(\?[^\s]*)?$",
+];
+
+/// The starts of expressions that look for a parameter, and whether `&` may come before it.
+const PARAMETER_STARTS: [(&str, bool); 7] = [
+    ("[?&]", true),
+    ("[&?]", true),
+    (r"[\?&]", true),
+    (r"(\?|&)", true),
+    (r"(?:\?|&)", true),
+    (r"(\?|\&)", true),
+    (r"\?", false),
+];
+
+/// How a pattern that matches a text with a question mark differs.
+const APART: &str = "its condition is written, but it compares the path and the query apart";
+
+/// An expression for the path with the query, and how the condition differs. `None`: it depends on
+/// where the query begins in a way that two conditions cannot say. `is_loose`: it may differ for
+/// such URLs, because no request is kept out.
+pub(crate) fn url(pattern: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
+    let (case, text) = match pattern.strip_prefix("(?i)") {
+        Some(rest) => ("(?i)", rest),
+        None => ("", pattern),
+    };
+    let (mut parts, mut why) = (Vec::new(), "");
+    let all = alternatives(text);
+    // An alternative can have two parts.
+    if all.len() > PARTS_MAX / 2 {
+        return None;
+    }
+    for one in all {
+        let (part, differs) = alternative(case, one, is_loose)?;
+        parts.push(part);
+        why = if differs.is_empty() { why } else { differs };
+    }
+    Some((Cel::any(parts)?, why))
+}
+
+/// The alternatives of an expression: its parts between `|`, outside groups and classes.
+fn alternatives(pattern: &str) -> Vec<&str> {
+    let (mut depth, mut in_class, mut escaped) = (0_i32, false, false);
+    pattern
+        .split(move |c| {
+            let is_sign = !escaped;
+            escaped = c == '\\' && is_sign;
+            match c {
+                _ if !is_sign => {}
+                ']' if in_class => in_class = false,
+                _ if in_class => {}
+                '[' => in_class = true,
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            is_sign && !in_class && depth == 0 && c == '|'
+        })
+        .collect()
+}
+
+fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
+    // The path of a condition is decoded, and its slashes are merged.
+    let bare = text.replace('\\', "");
+    let is_odd = [r"/\./", r"/\.\./"].iter().any(|dots| text.contains(dots));
+    if is_odd || bare.contains(['%', '#']) || bare.contains("//") {
+        return None;
+    }
+    let on = |value: &str, text: &str| cel::matches(value, &format!("{case}{text}"));
+    let parameter = PARAMETER_STARTS
+        .iter()
+        .find_map(|(from, has_and)| Some((text.strip_prefix(from)?, *has_and)));
+    if let Some((rest, has_and)) = parameter {
+        let is_plain = !rest.contains(['?', '$']) && !rest.starts_with(['*', '+', '{']);
+        if !is_plain || !stays_in_part(rest) {
+            return None;
+        }
+        let start = if has_and { "(^|[?&])" } else { r"(^|\?)" };
+        let why = if has_dot(rest) { DOT } else { "" };
+        let mut parts = vec![on("query", &format!("{start}{rest}"))?];
+        if has_and {
+            parts.push(on("path", &format!("&{rest}"))?);
+        }
+        return Some((Cel::any(parts)?, why));
+    }
+    let ended = PATH_ENDS.iter().find_map(|end| text.strip_suffix(end));
+    let text = ended.unwrap_or(text);
+    let text = text.strip_prefix("^.*").or(text.strip_prefix(".*")).unwrap_or(text);
+    let mut own = text;
+    while let Some(rest) = own.strip_suffix(".*").filter(|rest| !rest.ends_with('\\')) {
+        own = rest;
+    }
+    let (own, ends) = match (own.strip_suffix('$'), ended) {
+        (Some(rest), None) if !rest.ends_with('\\') => (rest, true),
+        _ => (own, false),
+    };
+    let (own, starts) = match own.strip_prefix('^') {
+        Some(rest) => (rest, true),
+        None => (own, false),
+    };
+    let (stays, has_dot) = (stays_in_part(own), has_dot(own));
+    if own.is_empty() || !stays && (!is_loose || own.contains(r"\?")) {
+        return None;
+    }
+    let why = match (stays, has_dot) {
+        (false, _) => APART,
+        (true, true) => DOT,
+        (true, false) => "",
+    };
+    let start = if starts { "^" } else { "" };
+    let end = if ends || ended.is_some() { "$" } else { "" };
+    let of_path = on("path", &format!("{start}{own}{end}"))?;
+    // The end of the URL is the end of the path only without a query.
+    let of_path = match ends {
+        true => Cel::all(vec![of_path, Cel::one("query == ''")])?,
+        false => of_path,
+    };
+    // A query has no slash as a rule, and an expression with one is about paths.
+    if starts || own.starts_with('/') {
+        return Some((of_path, why));
+    }
+    let of_query = match ended {
+        Some(_) => on("query", &format!(r"{own}(\?|$)"))?,
+        None => on("query", &format!("{own}{end}"))?,
+    };
+    Some((Cel::any(vec![of_path, of_query])?, why))
+}
+
+/// Whether an expression has a dot that is no literal character.
+fn has_dot(pattern: &str) -> bool {
+    let (mut escaped, mut in_class) = (false, false);
+    pattern.chars().any(|c| {
+        let is_dot = c == '.' && !escaped && !in_class;
+        in_class = !escaped && (c == '[' || in_class && c != ']') || escaped && in_class;
+        escaped = c == '\\' && !escaped;
+        is_dot
+    })
+}
+
+/// Whether what matches this is inside the path or inside the query: no part of the expression
+/// matches a question mark, and no anchor is inside.
+fn stays_in_part(pattern: &str) -> bool {
+    let mut chars = pattern.chars().peekable();
+    let (mut in_class, mut after_atom) = (false, false);
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                let Some(next) = chars.next() else { return false };
+                // Classes of what is not a digit and so on, and the question mark itself.
+                if matches!(next, 'D' | 'W' | 'S' | 'N' | 'X' | 'C' | '?') {
+                    return false;
+                }
+            }
+            '?' if in_class => return false,
+            ']' if in_class => in_class = false,
+            _ if in_class => {}
+            '[' => {
+                if chars.peek() == Some(&'^') {
+                    return false;
+                }
+                in_class = true;
+            }
+            '.' if matches!(chars.peek(), Some('*' | '+' | '?' | '{')) => return false,
+            '^' | '$' => return false,
+            // A quantifier, or the kind of a group.
+            '?' if !after_atom => return false,
+            _ => {}
+        }
+        after_atom = c != '|';
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let alternatives = url("^/a|cart$|[?&]b=", false).map(|one| one.0.text().to_owned());
+        let wanted = "path.matches('^/a') || (path.matches('cart$') && query == '') || \
+                      query.matches('cart$') || query.matches('(^|[?&])b=') || path.matches('&b=')";
+        assert_eq!(alternatives.as_deref(), Some(wanted));
+        let loose = url("/wp-.*.php", true).map(|(one, why)| (one.text().to_owned(), why));
+        assert_eq!(loose, Some(("path.matches('/wp-.*.php')".to_owned(), APART)));
+        let of = |pattern: &str| url(pattern, false).map(|(one, _)| one.text().to_owned());
+        for (pattern, wanted) in [
+            ("^/wp-(admin|login)", "path.matches('^/wp-(admin|login)')"),
+            (
+                r"\.(mp4|zip)$",
+                r"path.matches(r'\.(mp4|zip)$') && query == '' || query.matches(r'\.(mp4|zip)$')",
+            ),
+            (r"(?i)/x\.css(\?.*|)$", r"path.matches(r'(?i)/x\.css$')"),
+            ("[?&]preview=", "query.matches('(^|[?&])preview=') || path.matches('&preview=')"),
+            (r"\?s=", r"query.matches(r'(^|\?)s=')"),
+            ("/cart/", "path.matches('/cart/')"),
+            ("^/a/.*", "path.matches('^/a/')"),
+            ("cart", "path.matches('cart') || query.matches('cart')"),
+        ] {
+            let wanted = wanted.replace(" && query == '' ||", " && query == '') ||");
+            let wanted = match wanted.contains("== '')") {
+                true => format!("({wanted}"),
+                false => wanted,
+            };
+            assert_eq!(of(pattern).as_deref(), Some(wanted.as_str()), "{pattern}");
+        }
+        for pattern in ["^/a.*b", "^/[^/]+/b", r"a\?b", "%20", "//", "^", "a$b", r"^/\S+x"] {
+            assert_eq!(of(pattern), None, "{pattern}");
+        }
+    }
+}

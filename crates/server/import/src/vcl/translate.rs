@@ -1,0 +1,101 @@
+//! Conditions that are not known for a cell, in the language of our file.
+//!
+//! A part whose result is known for the cell is left out. A field counts only if the program has
+//! not changed it before. See [`crate::url`] for URLs.
+
+use super::conditions::truth;
+use super::lexer::Word;
+use super::parser::{Expr, List};
+use super::state::State;
+use crate::cel::{self, Cel, PARTS_MAX};
+use crate::url::url;
+
+/// A condition of our file, and how it differs.
+pub(crate) type Translated = (Cel, &'static str);
+
+/// Translates a condition whose result is not known.
+pub(crate) fn condition(expr: &Expr, state: &mut State, lists: &[List]) -> Option<Translated> {
+    match expr {
+        Expr::Or(all) | Expr::And(all) if all.len() > PARTS_MAX => None,
+        Expr::Or(all) | Expr::And(all) => {
+            let (mut parts, mut why) = (Vec::new(), "");
+            for one in all {
+                if truth(one, state).is_none() {
+                    let (part, differs) = condition(one, state, lists)?;
+                    parts.push(part);
+                    why = if differs.is_empty() { why } else { differs };
+                }
+            }
+            let joined =
+                if matches!(expr, Expr::Or(_)) { Cel::any(parts) } else { Cel::all(parts) };
+            Some((joined?, why))
+        }
+        Expr::Not(inner) => condition(inner, state, lists).map(|(one, why)| (one.not(), why)),
+        Expr::Is(name) => Some((cel::has_field(own_field(name, state)?)?, "")),
+        Expr::Compare(left, sign, right) => {
+            let (found, why) = compare(left, sign.trim_start_matches('!'), right, state, lists)?;
+            let is_positive = matches!(*sign, "==" | "~");
+            Some((if is_positive { found } else { found.not() }, why))
+        }
+        Expr::Call(_) | Expr::Unknown => None,
+    }
+}
+
+/// A field of the request as the client sent it. Varnish adds the client to X-Forwarded-For.
+fn own_field<'n>(name: &'n str, state: &State) -> Option<&'n str> {
+    let name = name.strip_prefix("req.http.")?;
+    let is_own = !state.vague.contains(name) && !state.request.contains_key(name);
+    (is_own && !matches!(name, "x-forwarded-for" | "host")).then_some(name)
+}
+
+fn compare(
+    left: &str,
+    sign: &str,
+    right: &Word,
+    state: &State,
+    lists: &[List],
+) -> Option<Translated> {
+    let is_text = matches!(sign, "~" | "==" | "=");
+    let exact = |found: Option<Cel>| found.map(|found| (found, ""));
+    match (left, right) {
+        ("client.ip", Word::Name(name)) if sign == "~" => {
+            lists.iter().find(|list| list.name == *name).and_then(networks)?;
+            exact(Some(Cel::one(format!("client.within({})", list_name(name)))))
+        }
+        ("req.method", Word::Text(text)) if sign == "~" => exact(cel::matches("method", text)),
+        ("req.url", Word::Text(text)) if sign == "~" && !state.vague.contains("req.url") => {
+            url(text, false)
+        }
+        ("req.http.host", Word::Text(text)) if sign == "~" && !state.vague.contains("host") => {
+            let text = text.strip_prefix("(?i)").unwrap_or(text);
+            exact(cel::matches("host", &format!("(?i){text}")))
+        }
+        // A comparison with nothing depends on whether the field is there.
+        (name, Word::Text(text)) if is_text && !text.is_empty() => {
+            let field = cel::field(own_field(name, state)?)?;
+            exact(if sign == "~" { cel::matches(&field, text) } else { cel::is(&field, text) })
+        }
+        _ => None,
+    }
+}
+
+/// The name of an access list in our file.
+pub(crate) fn list_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    let name: String = name.chars().map(plain).collect();
+    format!("acl_{name}")
+}
+
+/// The networks of an access list. `None`: an entry is no network, or is an exception.
+pub(crate) fn networks(list: &List) -> Option<Vec<String>> {
+    let mut all = Vec::new();
+    for (negated, entry) in &list.entries {
+        match entry.as_str() {
+            _ if *negated => return None,
+            "localhost" => all.extend(["127.0.0.0/8".to_owned(), "::1/128".to_owned()]),
+            entry if super::is_network(entry) => all.push(entry.to_owned()),
+            _ => return None,
+        }
+    }
+    (!all.is_empty()).then_some(all)
+}
