@@ -37,7 +37,7 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
     }
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });
-    spec.episodes_every = NonZeroU32::new(flags.episodes_every);
+    spec.turns_every = NonZeroU32::new(flags.turns_every);
     (spec.counters, spec.locks, spec.files) = (flags.counters, flags.locks, flags.files);
     Ok(spec)
 }

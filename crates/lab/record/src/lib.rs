@@ -69,7 +69,7 @@ pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec, build_id};
 pub use recorder::{
-    EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, processes, record,
+    Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, TURNS_EVERY, processes, record,
     several_servers,
 };
 pub use server::Target;

@@ -66,9 +66,9 @@ const REMAINDER_NS_MIN: i64 = 10_000_000;
 /// If the wall clock gained or lost this much in an interval, it was set.
 const CLOCK_SET_NS: i64 = 100_000_000;
 
-/// How often turns and episodes are sampled by default: the probes make system calls slower, and a
-/// tenth of the time has enough episodes.
-pub const EPISODES_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
+/// How often turns and busy periods are sampled by default: the probes make system calls slower,
+/// and a tenth of the time has enough of them.
+pub const TURNS_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -106,8 +106,8 @@ pub struct Spec {
     pub locks: bool,
     /// Whether to sample file accesses.
     pub files: bool,
-    /// Of this many intervals, the first is sampled for turns and episodes of the server's threads.
-    pub episodes_every: Option<NonZeroU32>,
+    /// Of this many intervals, the first is sampled for turns and busy periods of the server.
+    pub turns_every: Option<NonZeroU32>,
     /// The trial to write.
     pub out: PathBuf,
     /// Whether an existing trial may be replaced.
@@ -124,7 +124,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// One-second intervals, until stopped, format detected, with a profile and episodes, nothing
+    /// One-second intervals, until stopped, format detected, with a profile and turns, nothing
     /// overwritten.
     pub fn new(target: Target, access_log: Option<PathBuf>, out: impl Into<PathBuf>) -> Spec {
         Spec {
@@ -141,7 +141,7 @@ impl Spec {
             counters: false,
             locks: false,
             files: false,
-            episodes_every: Some(EPISODES_EVERY),
+            turns_every: Some(TURNS_EVERY),
             out: out.into(),
             overwrite: false,
             notes: Vec::new(),
@@ -363,11 +363,8 @@ impl Recorder {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
         let mut capabilities = host::capabilities(&pids);
-        let requested = bpf::Requested {
-            locks: spec.locks,
-            files: spec.files,
-            episodes_every: spec.episodes_every,
-        };
+        let requested =
+            bpf::Requested { locks: spec.locks, files: spec.files, turns_every: spec.turns_every };
         let bpf = bpf::Samplers::start(requested, &pids, &mut capabilities);
         let mut manifest = Manifest {
             schema: trial::SCHEMA_VERSION,
@@ -460,7 +457,7 @@ impl Recorder {
                 self.lose("interval: sampled late", next - slot - 1, "one long interval instead");
             }
             slot = next;
-            self.bpf.begin(slot);
+            self.bpf.begin(slot, &self.server.pids());
             self.write(KEPT_BACK, observer)?;
             if sync_ns.is_some_and(|sync_ns| self.boundary.monotonic_ns - synced_ns >= sync_ns) {
                 synced_ns = self.boundary.monotonic_ns;

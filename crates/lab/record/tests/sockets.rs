@@ -94,7 +94,7 @@ impl Nginx {
         let spec = Spec {
             interval: Duration::from_millis(100),
             profile: None,
-            episodes_every: None,
+            turns_every: None,
             sockets: true,
             tls,
             ..Spec::new(

@@ -106,7 +106,7 @@ pub(crate) struct Record {
     /// one when the server's program changes, without profile and episodes; old days become coarser
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "output", "force", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
-        "episodes_every", "counters", "locks", "files",
+        "turns_every", "counters", "locks", "files",
     ])]
     pub(crate) keep: Option<PathBuf>,
     /// With --keep: most disk space for the trials of the server; beyond it the oldest become
@@ -200,8 +200,8 @@ pub(crate) struct Recording {
     pub(crate) no_profile: bool,
     /// Count turns of the event loop and CPU time from wake to sleep in one interval of N (root);
     /// 0: never
-    #[arg(long, value_name = "N", default_value_t = ::record::EPISODES_EVERY.get())]
-    pub(crate) episodes_every: u32,
+    #[arg(long, value_name = "N", default_value_t = ::record::TURNS_EVERY.get())]
+    pub(crate) turns_every: u32,
     /// Read hardware counters: cycles, instructions, memory references (root)
     #[arg(long)]
     pub(crate) counters: bool,
@@ -219,7 +219,7 @@ pub(crate) struct Top {
     /// The trial to watch: one that plimsoll record is writing, or a finished one
     #[arg(group = "target", conflicts_with_all = [
         "requests", "tls", "redact", "labels", "log_format", "interval", "duration", "profile",
-        "no_profile", "episodes_every", "counters", "locks", "files", "output", "force",
+        "no_profile", "turns_every", "counters", "locks", "files", "output", "force",
     ])]
     pub(crate) trial: Option<PathBuf>,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use trial::{Capability, Loss, Writer};
 
-use super::Requested;
+use super::{Requested, TURNS};
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::spread::Spread;
@@ -20,7 +20,7 @@ impl Samplers {
         let names = [
             ("locks", requested.locks),
             ("file anatomy", requested.files),
-            ("episodes", requested.episodes_every.is_some()),
+            (TURNS, requested.turns_every.is_some()),
         ];
         for (name, _) in names.into_iter().filter(|(_, requested)| *requested) {
             capabilities.push(host::sampler(name, Some(&missing), |()| String::new()));
@@ -39,7 +39,7 @@ impl Samplers {
         Ok(Vec::new())
     }
 
-    pub(crate) fn begin(&mut self, _index: u64) {}
+    pub(crate) fn begin(&mut self, _index: u64, _pids: &[u32]) {}
 
     pub(crate) fn notes(&self) -> Vec<String> {
         Vec::new()

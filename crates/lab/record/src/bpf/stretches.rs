@@ -1,4 +1,4 @@
-//! Turns and episodes: the sums of the BPF program, read every interval.
+//! Turns and busy periods: the sums of the BPF program, read every interval.
 //!
 //! The program sums on each CPU and never resets its sums. A row of the trial is the current sum
 //! over all CPUs minus the sum at the last boundary.
@@ -11,35 +11,37 @@
 use std::num::NonZeroU32;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use trial::episodes::{CLASS_MAX, EpisodeRow, TurnRow};
+use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
 use trial::{Loss, Writer};
 
 use super::program::{Aligned, Fields, Program};
 use crate::clock;
-use crate::error::{Error, Unsupported};
+use crate::error::Unsupported;
+use crate::listeners;
 
 static OBJECT: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/episodes.bpf.o")));
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/stretches.bpf.o")));
 
-/// Numbers of one class, and of all sums, as in `episodes.bpf.c`.
-const NUMBERS_OF_CLASS: usize = 10;
+/// Numbers of one class, and of all sums, as in `stretches.bpf.c`.
+const NUMBERS_OF_CLASS: usize = 4;
 const TOTALS: usize = 3;
-const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * (CLASS_MAX as usize + 1);
+const CLASSES: usize = StretchKind::ALL.len() * 2 * SIZES.len();
+const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * CLASSES;
 
 /// Threads that are forgotten per call.
 const BATCH: u32 = 256;
 
-/// The square of the unit in which the program squares CPU time, ns².
-const SQUARED_UNIT_NS2: f64 = 64.0 * 64.0;
-
 /// The only kind of event that is not seen.
 const NO_ROOM_THREADS: usize = 0;
 
-/// The sampler of turns and episodes.
-pub(crate) struct Episodes {
+/// The sampler of turns and busy periods.
+pub(crate) struct Stretches {
     program: Program,
     sums: MapHandle,
     threads: MapHandle,
+    ports: MapHandle,
+    /// The processes whose ports were looked up.
+    looked: Vec<u32>,
     /// The first of this many intervals is sampled.
     every: u64,
     /// Since when the sums grow, on the monotonic clock; `None` if the programs are not attached.
@@ -48,20 +50,30 @@ pub(crate) struct Episodes {
     before: Vec<u64>,
 }
 
-impl Episodes {
-    pub(crate) fn start(pids: &[u32], every: NonZeroU32) -> Result<Episodes, Unsupported> {
+impl Stretches {
+    pub(crate) fn start(pids: &[u32], every: NonZeroU32) -> Result<Stretches, Unsupported> {
         let mut program = Program::start(OBJECT, pids)?;
         program.detach();
-        let (sums, threads) = (program.map("sums")?, program.map("threads")?);
+        let map = |name| program.map(name);
+        let (sums, threads, ports) = (map("sums")?, map("threads")?, map("ports")?);
         let (every, before) = (u64::from(every.get()), vec![0; NUMBERS]);
-        Ok(Episodes { program, sums, threads, every, since_ns: None, before })
+        Ok(Stretches {
+            program,
+            sums,
+            threads,
+            ports,
+            looked: Vec::new(),
+            every,
+            since_ns: None,
+            before,
+        })
     }
 
     pub(crate) fn baseline(&mut self, pids: &[u32]) {
         self.program.observe(pids);
         self.take();
         self.program.take_unseen();
-        self.begin(0);
+        self.begin(0, pids);
     }
 
     pub(crate) fn interval(
@@ -69,35 +81,53 @@ impl Episodes {
         index: u64,
         pids: &[u32],
         writer: &mut Writer,
-    ) -> Result<Option<Loss>, Error> {
+    ) -> Option<Loss> {
         if let Some(since_ns) = self.since_ns {
             let now_ns = clock::monotonic_ns();
             let (turns, rows) = rows(index, now_ns - since_ns, &self.take());
             self.since_ns = Some(now_ns);
-            writer.episodes(turns, &rows)?;
+            writer.stretches(turns, &rows);
         }
         self.program.observe(pids);
         let count = self.program.take_unseen()[NO_ROOM_THREADS];
-        Ok((count > 0).then(|| Loss {
-            kind: "episodes: no room for a thread".to_owned(),
+        (count > 0).then(|| Loss {
+            kind: "turns: no room for a thread".to_owned(),
             count,
             note: "more threads than the map can hold".to_owned(),
-        }))
+        })
     }
 
     /// Attaches or detaches the programs for the interval that begins.
-    pub(crate) fn begin(&mut self, index: u64) {
+    pub(crate) fn begin(&mut self, index: u64, pids: &[u32]) {
         let samples = index.is_multiple_of(self.every);
         if !samples {
             self.program.detach();
             self.since_ns = None;
-        } else if self.since_ns.is_none() {
+            return;
+        }
+        self.set_ports(pids);
+        if self.since_ns.is_none() {
             // Threads that were followed have moved on.
             let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
             threads.map(|threads| threads.for_each(drop)).ok();
             self.take();
             // They could be attached at the start; if that fails now, the interval is not sampled.
             self.since_ns = self.program.attach().is_ok().then(clock::monotonic_ns);
+        }
+    }
+
+    /// Processes that are new may listen on other ports.
+    fn set_ports(&mut self, pids: &[u32]) {
+        if self.looked == pids {
+            return;
+        }
+        pids.clone_into(&mut self.looked);
+        for (word, bits) in (0u32..).zip(port_bits(&listeners::ports(pids))) {
+            if bits != 0 {
+                // An entry of an array can always be written.
+                let (word, bits) = (word.to_ne_bytes(), bits.to_ne_bytes());
+                let _ = self.ports.update(&word, &bits, MapFlags::ANY);
+            }
         }
     }
 
@@ -114,6 +144,15 @@ impl Episodes {
     }
 }
 
+/// A bit for each port.
+fn port_bits(ports: &[u16]) -> [u64; 1024] {
+    let mut bits = [0; 1024];
+    for &port in ports {
+        bits[usize::from(port) / 64] |= 1 << (port % 64);
+    }
+    bits
+}
+
 /// The sums of all CPUs together.
 fn total(per_cpu: &[Vec<u8>]) -> Vec<u64> {
     let mut total = vec![0u64; NUMBERS];
@@ -126,31 +165,22 @@ fn total(per_cpu: &[Vec<u8>]) -> Vec<u64> {
     total
 }
 
-/// The rows of an interval. A class without episodes has none.
-fn rows(interval: u64, sampled_ns: i64, sums: &[u64]) -> (TurnRow, Vec<EpisodeRow>) {
-    let ns = |sum: u64| i64::try_from(sum).unwrap_or(i64::MAX);
+/// The rows of an interval. A class without stretches has none.
+fn rows(interval: u64, sampled_ns: i64, sums: &[u64]) -> (TurnRow, Vec<StretchRow>) {
+    assert_eq!(sums.len(), NUMBERS);
     let (totals, classes) = sums.split_at(TOTALS);
-    let turns = TurnRow {
+    let [turns, clients, upstreams] = [totals[0], totals[1], totals[2]];
+    let turns = TurnRow { interval, sampled_ns, turns, clients, upstreams };
+    let rows = classes.chunks_exact(NUMBERS_OF_CLASS).enumerate();
+    let rows = rows.filter(|(_, sums)| sums[0] > 0).map(|(at, sums)| StretchRow {
         interval,
-        sampled_ns,
-        turns: totals[0],
-        events: totals[1],
-        cpu_ns: ns(totals[2]),
-    };
-    let rows = (0..).zip(classes.chunks_exact(NUMBERS_OF_CLASS)).filter(|(_, sums)| sums[0] > 0);
-    let rows = rows.map(|(class, sums)| EpisodeRow {
-        interval,
-        class,
-        episodes: sums[0],
-        turns: sums[1],
-        events: sums[2],
-        cpu_ns: ns(sums[3]),
-        turns_turns: sums[4] as f64,
-        turns_events: sums[5] as f64,
-        events_events: sums[6] as f64,
-        turns_cpu_ns: sums[7] as f64,
-        events_cpu_ns: sums[8] as f64,
-        cpu_cpu_ns2: sums[9] as f64 * SQUARED_UNIT_NS2,
+        kind: StretchKind::ALL[at / SIZES.len() / 2],
+        held: at / SIZES.len() % 2 == 1,
+        size: SIZES[at % SIZES.len()],
+        stretches: sums[0],
+        clients: sums[1],
+        upstreams: sums[2],
+        cpu_ns: i64::try_from(sums[3]).unwrap_or(i64::MAX),
     });
     (turns, rows.collect())
 }
@@ -163,28 +193,31 @@ mod tests {
     fn sums_of_all_cpus_become_the_rows_of_their_classes() {
         let mut of_cpu: Vec<u64> = vec![0; NUMBERS];
         of_cpu[..TOTALS].copy_from_slice(&[50, 60, 70]);
-        let at = TOTALS + NUMBERS_OF_CLASS * 2;
-        of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        // The last class of turns after a hold.
+        let at = TOTALS + NUMBERS_OF_CLASS * (4 * SIZES.len() - 1);
+        of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4]);
         let bytes: Vec<u8> = of_cpu.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let (turns, rows) = rows(7, 1_000, &total(&[bytes.clone(), bytes]));
-        assert_eq!(
-            turns,
-            TurnRow { interval: 7, sampled_ns: 1_000, turns: 100, events: 120, cpu_ns: 140 }
-        );
-        let expected = EpisodeRow {
+        let expected =
+            TurnRow { interval: 7, sampled_ns: 1_000, turns: 100, clients: 120, upstreams: 140 };
+        assert_eq!(turns, expected);
+        let expected = StretchRow {
             interval: 7,
-            class: 2,
-            episodes: 2,
-            turns: 4,
-            events: 6,
+            kind: StretchKind::Turn,
+            held: true,
+            size: 65,
+            stretches: 2,
+            clients: 4,
+            upstreams: 6,
             cpu_ns: 8,
-            turns_turns: 10.0,
-            turns_events: 12.0,
-            events_events: 14.0,
-            turns_cpu_ns: 16.0,
-            events_cpu_ns: 18.0,
-            cpu_cpu_ns2: 20.0 * 4096.0,
         };
         assert_eq!(rows, [expected]);
+    }
+
+    #[test]
+    fn each_port_has_its_bit() {
+        let bits = port_bits(&[0, 80, 65_535]);
+        assert_eq!((bits[0], bits[1], bits[1023]), (1, 1 << 16, 1 << 63));
+        assert_eq!(bits.iter().map(|word| word.count_ones()).sum::<u32>(), 3);
     }
 }
