@@ -9,7 +9,7 @@ use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
     ResourceKind, Standing, WakesLine,
 };
-use super::{episodes, others};
+use super::{others, stretches};
 
 /// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
@@ -200,7 +200,13 @@ impl Fitted {
             if let Some(busy) = &line.busy {
                 figure.model = MODEL_BUSY;
                 figure.model_why = match (busy.marginal, busy.assumed) {
-                    (Some(_), _) => "the data end early; with episodes",
+                    (Some(seen), _) if seen.held => {
+                        "the data end early; turns show what a request costs a busy CPU, and so \
+                         does catching up after holds"
+                    }
+                    (Some(_), _) => {
+                        "the data end early; turns show what a request costs a busy CPU"
+                    }
                     (None, true) => "the data end early; wakes are not known, and assumed",
                     (None, false) => "the data end early",
                 }
@@ -388,11 +394,11 @@ fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     }
 }
 
-/// What a request costs the resource within an episode, if episodes were counted.
+/// What a request costs the resource at saturation, if turns and busy periods show it.
 pub(super) fn marginal(series: &Series, trial: &Trial, rows: &[usize]) -> Option<Marginal> {
     let share = series.share_of_server?;
-    let of_server = episodes::marginal(trial, rows)?;
-    Some(Marginal { request: share * of_server.request, ..of_server })
+    let of_server = stretches::marginal(trial, rows)?;
+    Some(Marginal { at_cap: share * of_server.at_cap, ..of_server })
 }
 
 /// Why the machine does not limit the server: other processes use much of it.
