@@ -53,8 +53,9 @@ pub use analysis::{
     ModeLine, Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP,
     PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentInterval,
     RecentRate, RecentUse, Resource, ResourceKind, ResourceUses, RowKind, SameLoadCost, Saturation,
-    Side, StackValue, Standing, TrialFacts, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind,
-    WakesLine, WhatIf, analyse, compare, frame_label, recent, uses, what_if,
+    Side, StackValue, Standing, Stretches, StretchesOfSize, TrialFacts, Verdict, WaitFigures,
+    Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent,
+    uses, what_if,
 };
 pub use comparison::{answer, html_comparison, terminal_comparison, terminal_what_if};
 pub use drawing::format;

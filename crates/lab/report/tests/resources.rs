@@ -470,6 +470,8 @@ fn a_constant_rate_has_a_capacity_if_turns_show_the_cost() {
             let requests = like.requests * (1.0 + 0.01 * (at % 3) as f64);
             let (index, start_ns) = (interval.index, interval.start_ns);
             *interval = Interval { index, start_ns, requests, ..like.clone() };
+            interval.threads[0].total_ns += 1_000_000 * (at % 5) as i64;
+            interval.threads[0].user_ns += 1_000_000 * (at % 5) as i64;
         }
     }
     let mut made = PLAIN.made();

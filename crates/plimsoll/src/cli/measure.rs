@@ -103,7 +103,7 @@ pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) shipping: ShipTo,
     /// Record all the time, into this directory: a trial a day (from midnight, local time), a new
-    /// one when the server's program changes, without profile and episodes; old days become coarser
+    /// one when the server's program changes, without profile and turns; old days become coarser
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "output", "force", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
         "turns_every", "counters", "locks", "files",
@@ -198,9 +198,9 @@ pub(crate) struct Recording {
     /// Do not record a profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
-    /// Count turns of the event loop and CPU time from wake to sleep in one interval of N (root);
+    /// Count turns of the event loop and busy periods by their receives in one interval of N (root);
     /// 0: never
-    #[arg(long, value_name = "N", default_value_t = ::record::TURNS_EVERY.get())]
+    #[arg(long, alias = "episodes-every", value_name = "N", default_value_t = ::record::TURNS_EVERY.get())]
     pub(crate) turns_every: u32,
     /// Read hardware counters: cycles, instructions, memory references (root)
     #[arg(long)]
@@ -357,7 +357,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE")]
     pub(crate) firefox: Option<PathBuf>,
     /// Write the tables to this directory as CSV: intervals, threads, latencies, classes,
-    /// turns, episodes, profile, locks, files, frames and costs
+    /// turns, stretches, profile, locks, files, frames and costs
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
     /// Add the same tables to this directory as Parquet, partitioned by day, host and server
