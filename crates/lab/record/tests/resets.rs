@@ -129,6 +129,7 @@ fn counted(home: &Path, pid: u32, client: impl FnOnce()) -> Option<u64> {
         interval: Duration::from_millis(100),
         profile: None,
         turns_every: None,
+        hold: None,
         sockets: true,
         ..Spec::new(Target::Pid(pid), None, home.join("out.trial"))
     };

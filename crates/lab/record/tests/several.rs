@@ -73,6 +73,7 @@ fn several_servers_of_one_name_are_named_and_one_with_workers_is_not() {
         interval: Duration::from_millis(100),
         profile: None,
         turns_every: None,
+        hold: None,
         redact: true,
         ..Spec::new(target, None, home.path().join("out.trial"))
     };

@@ -95,6 +95,7 @@ impl Nginx {
             interval: Duration::from_millis(100),
             profile: None,
             turns_every: None,
+            hold: None,
             sockets: true,
             tls,
             ..Spec::new(

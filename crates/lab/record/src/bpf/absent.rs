@@ -28,6 +28,10 @@ impl Samplers {
         Samplers
     }
 
+    pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        Err(unsupported())
+    }
+
     pub(crate) fn baseline(&mut self, _pids: &[u32]) {}
 
     pub(crate) fn interval(
@@ -43,6 +47,20 @@ impl Samplers {
 
     pub(crate) fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// Without samplers, no server is held.
+#[derive(Debug)]
+pub(crate) enum Marks {}
+
+impl Marks {
+    pub(crate) fn hold_ends(&mut self, _hold: u64, _ended_ns: i64, _until_ns: i64) {
+        match *self {}
+    }
+
+    pub(crate) fn caught_up_ns(&self) -> i64 {
+        match *self {}
     }
 }
 

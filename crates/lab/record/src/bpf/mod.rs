@@ -39,11 +39,13 @@ mod stretches;
 mod symbols;
 
 #[cfg(not(bpf))]
-pub(crate) use absent::{Samplers, Sockets};
+pub(crate) use absent::{Marks, Samplers, Sockets};
 #[cfg(bpf)]
 pub(crate) use samplers::Samplers;
 #[cfg(bpf)]
 pub(crate) use sockets::Sockets;
+#[cfg(bpf)]
+pub(crate) use stretches::Marks;
 
 /// The name of the sampler of turns and busy periods.
 const TURNS: &str = "turns";

@@ -4,9 +4,9 @@ use trial::{Capability, Loss, Writer};
 
 use super::files::Files;
 use super::locks::Locks;
-use super::stretches::Stretches;
+use super::stretches::{Marks, Stretches};
 use super::{Requested, TURNS};
-use crate::error::Error;
+use crate::error::{Error, Unsupported};
 use crate::host;
 
 const LOCKS: &str = "lock:contention_begin and _end on the whole machine, futex calls of the \
@@ -47,6 +47,12 @@ impl Samplers {
             }));
         }
         samplers
+    }
+
+    /// What a thread needs that holds the server.
+    pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        let none = || Unsupported("turns are not counted, which show how it catches up".to_owned());
+        self.stretches.as_ref().ok_or_else(none)?.marks()
     }
 
     /// Discards what came before the first interval.

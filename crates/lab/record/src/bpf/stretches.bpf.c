@@ -110,7 +110,8 @@ MAP(controls, MAP_ARRAY, 1, u32, struct control);
 struct catching_up {
 	/* The last hold after which this CPU had nothing to run. */
 	u64 done;
-	/* The longest time from the end of a hold to the end of a period that belongs to it. */
+	/* The longest time from the end of this hold to the end of a period that belongs to it. */
+	u64 hold;
 	u64 longest_ns;
 };
 
@@ -285,6 +286,10 @@ ALWAYS_INLINE void leaves(struct task_struct *task, int preempted, u64 now)
 			u32 only = 0;
 			struct control *control = map_lookup(&controls, &only);
 			struct catching_up *here = map_lookup(&catching_ups, &only);
+			if (control && here && here->hold != control->hold) {
+				here->hold = control->hold;
+				here->longest_ns = 0;
+			}
 			if (control && here && now - control->ended_ns > here->longest_ns)
 				here->longest_ns = now - control->ended_ns;
 		}

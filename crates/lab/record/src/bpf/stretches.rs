@@ -69,6 +69,13 @@ impl Stretches {
         })
     }
 
+    /// For the thread that holds the server.
+    pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        let (controls, catching_ups) =
+            (self.program.map("controls")?, self.program.map("catching_ups")?);
+        Ok(Marks { controls, catching_ups, hold: 0 })
+    }
+
     pub(crate) fn baseline(&mut self, pids: &[u32]) {
         self.program.observe(pids);
         self.take();
@@ -141,6 +148,38 @@ impl Stretches {
         let grown = grown.collect();
         self.before = now;
         grown
+    }
+}
+
+/// How the thread that holds the server tells the program when a hold has ended.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    controls: MapHandle,
+    catching_ups: MapHandle,
+    hold: u64,
+}
+
+impl Marks {
+    /// A hold ends now. What begins after `until_ns` does not belong to it.
+    pub(crate) fn hold_ends(&mut self, hold: u64, ended_ns: i64, until_ns: i64) {
+        debug_assert!(hold > self.hold && until_ns > ended_ns);
+        self.hold = hold;
+        let control = [hold, ended_ns.cast_unsigned(), until_ns.cast_unsigned()];
+        let bytes: Vec<u8> = control.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        // The map has one entry, which can always be written.
+        let _ = self.controls.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY);
+    }
+
+    /// The longest time from the end of the last hold until a thread had caught up; 0 if none did.
+    pub(crate) fn caught_up_ns(&self) -> i64 {
+        let found = self.catching_ups.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let per_cpu = found.ok().flatten().unwrap_or_default();
+        let longest = per_cpu.iter().filter_map(|bytes| {
+            let mut fields = Fields(bytes);
+            let (_done, hold, longest_ns) = (fields.u64(), fields.u64(), fields.ns());
+            (hold == self.hold).then_some(longest_ns)
+        });
+        longest.max().unwrap_or(0)
     }
 }
 
