@@ -394,6 +394,9 @@ impl Recorder {
         manifest.server.version.clone_from(&spec.version);
         manifest.capabilities.extend(requests_capabilities(requests.as_ref()));
         manifest.notes.extend(listeners::several(&server.trees()));
+        if let Some(Err(Unsupported(why))) = &holds {
+            manifest.notes.push(format!("the server was not held: {why}"));
+        }
         if spec.redact {
             redact::manifest(&mut manifest);
         }

@@ -56,7 +56,8 @@ CREATE TABLE prediction (
 ";
 
 /// The tables that later versions added, each "if not exists": version 4 the turns and stretches,
-/// version 2 the others. Version 3 had other tables of turns, which are not read any more. Opening an older trial for writing adds those that it lacks.
+/// version 2 the others. Version 3 had other tables of turns, which are not read any more. Opening
+/// an older trial for writing adds those that it lacks.
 pub(crate) const ADDED: [&str; 7] = [
     crate::profile::CREATE,
     crate::waits::CREATE,

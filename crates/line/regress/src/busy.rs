@@ -20,9 +20,9 @@
 //! variances, and the interval covers their difference. With this estimate the rate need not vary.
 //!
 //! **The lower end** of the interval is at most the rate at which the cap is reached if a request
-//! costs as much at the cap as in the busiest interval, unless turns show what it costs. For some servers a request gets no cheaper
-//! as the server gets busier: a proxy that connects to the origin for each miss, or two hops in one
-//! process.
+//! costs as much at the cap as in the busiest interval, unless turns show what it costs. For some
+//! servers a request gets no cheaper as the server gets busier: a proxy that connects to the origin
+//! for each miss, or two hops in one process.
 //!
 //! **Priors.** The cost of a wake in microseconds is about the same for all measured servers and
 //! machines ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine this cost poorly, so that

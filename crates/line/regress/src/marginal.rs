@@ -8,10 +8,11 @@
 //!
 //! - **growth**: what one more receive adds to a stretch, `cost = a + b·k`, within each interval.
 //!   Turns understate it, because a large turn runs on a warmer CPU than a small one. Busy periods
-//!   overstate it, because a long period has more turns. The estimate is the geometric mean of both.
-//!   It needs no change of the rate. Its bias grows with the turns that a request takes;
-//! - **catching up**: the mean cost of a receive in the large turns after a hold. Threads that block
-//!   have a request for each period, so for them it is the mean over the busy periods after a hold.
+//!   overstate it, because a long period has more turns. The estimate is the geometric mean of
+//!   both. It needs no change of the rate. Its bias grows with the turns that a request takes;
+//! - **catching up**: the mean cost of a receive in the large turns after a hold. Threads that
+//!   block have a request for each period, so for them it is the mean over the busy periods after a
+//!   hold.
 //!
 //! Both are costs of a receive. A request has as many receives as in the data as a whole.
 
@@ -170,7 +171,8 @@ mod tests {
 
     const SIZES: [f64; 6] = [1.0, 2.0, 3.5, 7.0, 13.0, 25.0];
 
-    /// Stretches that cost `fixed + each·k`, by size, of which each size has half of the one before.
+    /// Stretches that cost `fixed + each·k`, by size, of which each size has half of the one
+    /// before.
     fn sizes(fixed: f64, each: f64) -> Vec<OfSize> {
         let of = |(at, k): (usize, &f64)| {
             let stretches = 4096.0 / f64::from(1 << at);

@@ -97,6 +97,19 @@ pub(crate) struct Record {
     /// Overwrite the trial if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
+    /// Keep the server from running for so long now and then: what it costs to catch up shows its
+    /// capacity at any load. Requests wait meanwhile; says how many before it begins (root)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1,
+        default_missing_value = "5ms")]
+    pub(crate) hold: Option<Duration>,
+    /// With --hold: mean time from one hold to the next
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "hold",
+        default_value = "2s")]
+    pub(crate) hold_every: Duration,
+    /// With --hold: most of the time that the server is held
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, requires = "hold",
+        default_value = "1%")]
+    pub(crate) hold_budget: f64,
     /// End when half the width of the capacity's interval is at most this share of it: 10%
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) wait_until_known: Option<f64>,
@@ -105,7 +118,7 @@ pub(crate) struct Record {
     /// Record all the time, into this directory: a trial a day (from midnight, local time), a new
     /// one when the server's program changes, without profile and turns; old days become coarser
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "output", "force", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
+        "output", "force", "hold", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
         "turns_every", "counters", "locks", "files",
     ])]
     pub(crate) keep: Option<PathBuf>,
@@ -198,9 +211,10 @@ pub(crate) struct Recording {
     /// Do not record a profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
-    /// Count turns of the event loop and busy periods by their receives in one interval of N (root);
-    /// 0: never
-    #[arg(long, alias = "episodes-every", value_name = "N", default_value_t = ::record::TURNS_EVERY.get())]
+    /// Count turns of the event loop and busy periods by their receives in one interval of N
+    /// (root); 0: never
+    #[arg(long, value_name = "N", default_value_t = ::record::TURNS_EVERY.get())]
+    #[arg(alias = "episodes-every")]
     pub(crate) turns_every: u32,
     /// Read hardware counters: cycles, instructions, memory references (root)
     #[arg(long)]

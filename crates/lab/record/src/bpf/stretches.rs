@@ -151,7 +151,7 @@ impl Stretches {
     }
 }
 
-/// How the thread that holds the server tells the program when a hold has ended.
+/// How the thread that holds the server marks the end of a hold.
 #[derive(Debug)]
 pub(crate) struct Marks {
     controls: MapHandle,

@@ -9,17 +9,17 @@
 //!
 //! | file | responsibility |
 //! | --- | --- |
-//! | `way` | the ways to hold a server, and the choice between them |
+//! | `method` | the ways to hold a server, and the choice between them |
 //! | `watchdog` | releases the server if the recorder is killed |
 //! | `sys` | the system calls |
 //!
-//! One thread holds. The recorder tells it what the server does. What never happens: a hold outlives
-//! the recorder; two recorders hold at the same time; a server that uses more than [`USE_MAX`] of
-//! its cap is held; more than the budget of the time is held.
+//! One thread holds. The recorder shows it what the server does. What never happens: a hold
+//! outlives the recorder; two recorders hold at the same time; a server that uses more than
+//! [`USE_MAX`] of its cap is held; more than the budget of the time is held.
 
+mod method;
 mod sys;
 mod watchdog;
-mod way;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +37,7 @@ use crate::bpf::Marks;
 use crate::clock;
 use crate::error::{Error, Unsupported};
 use crate::server::{Server, Target};
-use way::Way;
+use method::Method;
 
 /// The shortest and the longest hold.
 pub const HOLD_MIN: Duration = Duration::from_millis(1);
@@ -49,6 +49,8 @@ const USE_MAX: f64 = 0.7;
 const JITTER: f64 = 0.25;
 /// Catching up is slow if it takes so many times the length of the hold.
 const SLOW: u32 = 10;
+/// A server that uses at least this part of its cap has something to work off after a hold.
+const USE_SOME: f64 = 0.3;
 /// After so many slow holds in a row there is no other.
 const SLOW_MAX: u32 = 3;
 /// Holds end if the part of the requests that fail is so many times the part before the first hold.
@@ -96,7 +98,7 @@ impl HoldSpec {
     }
 
     /// What a hold does to users, with the way to hold.
-    fn sentence(&self, way: &Way) -> String {
+    fn sentence(&self, way: &Method) -> String {
         let one_in = (self.every.as_secs_f64() / self.length.as_secs_f64()).round();
         format!(
             "the server is held for {:?} about every {:?}, by {way}: about 1 request in {one_in} \
@@ -114,7 +116,7 @@ pub fn how_to_hold(target: &Target, spec: &HoldSpec) -> Result<String, Error> {
     let pids = Server::attach(target)?.pids();
     let refused = |why| Error::Hold { why };
     spec.check().map_err(refused)?;
-    let way = Way::choose(&pids).map_err(refused)?;
+    let way = Method::choose(&pids).map_err(refused)?;
     only_one().map_err(refused)?;
     Ok(spec.sentence(&way))
 }
@@ -165,7 +167,7 @@ impl fmt::Display for HoldsMade {
     }
 }
 
-/// What the recorder tells the thread that holds.
+/// What the recorder shows the thread that holds.
 #[derive(Debug, Default)]
 struct View {
     intervals: u64,
@@ -211,12 +213,12 @@ impl Holds {
     ) -> Result<Holds, Unsupported> {
         spec.check().map_err(Unsupported)?;
         let marks = marks?;
-        let way = Way::choose(pids).map_err(Unsupported)?;
+        let way = Method::choose(pids).map_err(Unsupported)?;
         let only = only_one().map_err(Unsupported)?;
         let (view, stop) =
             (Arc::new(Mutex::new(View::default())), Arc::new(AtomicBool::new(false)));
         let sentence = spec.sentence(&way);
-        let cpus = way::cpus_allowed(pids) as f64;
+        let cpus = method::cpus_allowed(pids) as f64;
         let run = Run {
             spec: *spec,
             marks,
@@ -290,7 +292,7 @@ struct Run {
 }
 
 impl Run {
-    fn until_stopped(mut self, mut way: Way) -> HoldsMade {
+    fn until_stopped(mut self, mut way: Method) -> HoldsMade {
         let (begun_ns, mut slow) = (clock::monotonic_ns(), 0);
         way.begin();
         while slow < SLOW_MAX {
@@ -312,14 +314,15 @@ impl Run {
             }
             let caught_up_ns = self.marks.caught_up_ns();
             self.made.caught_up_ns = self.made.caught_up_ns.max(caught_up_ns);
-            let is_slow = caught_up_ns >= clock::ns(SLOW * self.spec.length);
+            let never = caught_up_ns == 0 && lock(&self.view).used >= USE_SOME;
+            let is_slow = never || caught_up_ns >= clock::ns(SLOW * self.spec.length);
             slow = if is_slow { slow + 1 } else { 0 };
         }
         let why = format!("catching up took more than {:?}", SLOW * self.spec.length);
         HoldsMade { ended: Some(why), ..self.made }
     }
 
-    fn hold(&mut self, way: &mut Way, pid: u32) -> Result<(), String> {
+    fn hold(&mut self, way: &mut Method, pid: u32) -> Result<(), String> {
         self.made.count += 1;
         let (number, length) = (self.made.count, self.spec.length);
         let marks = &mut self.marks;

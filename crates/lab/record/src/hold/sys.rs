@@ -10,7 +10,7 @@ pub(super) fn bind_to(cpu: usize) -> io::Result<()> {
     }
     // SAFETY: a set of CPUs is an array of numbers, for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the CPU is below the size of the set, and the set is as large as the call is told.
+    // SAFETY: the CPU is below the size of the set, and the set has the size that is passed.
     let result = unsafe {
         libc::CPU_SET(cpu, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)

@@ -1,8 +1,9 @@
 //! A process that releases a held server if the recorder is killed.
 //!
-//! It is a shell that reads lines from a pipe: the processes that are held, or an empty line. At the
-//! end of the file the recorder is gone, and the shell releases what the last line names. The kernel
-//! closes the pipe of a process that is killed. The line is written before the server is held.
+//! It is a shell that reads lines from a pipe: the processes that are held, or an empty line. At
+//! the end of the file the recorder is gone, and the shell releases what the last line names. The
+//! kernel closes the pipe of a process that is killed. The line is written before the server is
+//! held.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;

@@ -24,7 +24,7 @@ const BOUND_PART: f64 = 0.01;
 
 /// A way to hold a server.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Method {
     /// By a thread at real-time priority on each of these CPUs in turn.
     RealTime { cpus: Vec<usize>, next: usize },
     /// By the freezer of a cgroup.
@@ -33,40 +33,40 @@ pub(super) enum Way {
     Signals { watchdog: Watchdog },
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::RealTime { cpus, .. } => {
+            Method::RealTime { cpus, .. } => {
                 let names: Vec<String> = cpus.iter().map(ToString::to_string).collect();
                 write!(f, "a thread at real-time priority on its CPU ({})", names.join(", "))
             }
-            Way::Freezer { freezer, .. } => {
+            Method::Freezer { freezer, .. } => {
                 write!(f, "the freezer of its cgroup ({})", freezer.file.display())
             }
-            Way::Signals { .. } => f.write_str("SIGSTOP and SIGCONT to one process at a time"),
+            Method::Signals { .. } => f.write_str("SIGSTOP and SIGCONT to one process at a time"),
         }
     }
 }
 
-impl Way {
+impl Method {
     /// The best way for this server, or why there is none.
-    pub(super) fn choose(pids: &[u32]) -> Result<Way, String> {
+    pub(super) fn choose(pids: &[u32]) -> Result<Method, String> {
         let mut whys = Vec::new();
         match bound_cpus(pids).and_then(|cpus| try_real_time(&cpus).map(|()| cpus)) {
-            Ok(cpus) => return Ok(Way::RealTime { cpus, next: 0 }),
+            Ok(cpus) => return Ok(Method::RealTime { cpus, next: 0 }),
             Err(why) => whys.push(why),
         }
         match Freezer::of(pids) {
             Ok(freezer) => {
                 let file = freezer.file.display().to_string();
                 let watchdog = Watchdog::start(&file, freezer.thawed)?;
-                return Ok(Way::Freezer { freezer, watchdog });
+                return Ok(Method::Freezer { freezer, watchdog });
             }
             Err(why) => whys.push(why),
         }
         let refused = pids.iter().find_map(|&pid| sys::signal(pid, 0).err().map(|why| (pid, why)));
         match refused {
-            None => Ok(Way::Signals { watchdog: Watchdog::start("", "")? }),
+            None => Ok(Method::Signals { watchdog: Watchdog::start("", "")? }),
             Some((pid, why)) => {
                 whys.push(format!("process {pid} cannot be sent signals ({why}): run it as root"));
                 Err(whys.join("; "))
@@ -89,7 +89,7 @@ impl Way {
         ends: impl FnOnce(),
     ) -> Result<i64, String> {
         match self {
-            Way::RealTime { cpus, next } => {
+            Method::RealTime { cpus, next } => {
                 let cpu = cpus[*next % cpus.len()];
                 *next += 1;
                 sys::bind_to(cpu).map_err(|error| format!("CPU {cpu}: {error}"))?;
@@ -100,11 +100,11 @@ impl Way {
                 ends();
                 Ok(clock::monotonic_ns() - begun_ns)
             }
-            Way::Freezer { freezer, watchdog } => {
+            Method::Freezer { freezer, watchdog } => {
                 let hold = || freezer.write(freezer.frozen);
                 for_a_while(length, (pid, watchdog), ends, (hold, || freezer.write(freezer.thawed)))
             }
-            Way::Signals { watchdog } => {
+            Method::Signals { watchdog } => {
                 let send = move |signal| {
                     sys::signal(pid, signal).map_err(|error| format!("process {pid}: {error}"))
                 };
