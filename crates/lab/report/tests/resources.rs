@@ -394,6 +394,7 @@ fn with_turns(of_size: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regress:
             interval: row.index,
             kind,
             held: false,
+            served: true,
             size,
             stretches: of_size(size),
             clients: of_size(size) * u64::from(size),

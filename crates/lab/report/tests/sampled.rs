@@ -222,6 +222,7 @@ fn stretches(interval: u64, held: bool) -> Vec<StretchRow> {
             interval,
             kind,
             held,
+            served: receives > 0,
             size,
             stretches: 10,
             clients: 9 * receives,

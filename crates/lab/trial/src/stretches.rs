@@ -19,10 +19,10 @@ CREATE TABLE IF NOT EXISTS turns (
     clients INTEGER NOT NULL, upstreams INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS stretch (
-    idx INTEGER NOT NULL, kind INTEGER NOT NULL, held INTEGER NOT NULL, size INTEGER NOT NULL,
-    stretches INTEGER NOT NULL, clients INTEGER NOT NULL, upstreams INTEGER NOT NULL,
+    idx INTEGER NOT NULL, kind INTEGER NOT NULL, held INTEGER NOT NULL, served INTEGER NOT NULL,
+    size INTEGER NOT NULL, stretches INTEGER NOT NULL, clients INTEGER NOT NULL, upstreams INTEGER NOT NULL,
     cpu_ns INTEGER NOT NULL,
-    PRIMARY KEY (idx, kind, held, size)
+    PRIMARY KEY (idx, kind, held, served, size)
 ) WITHOUT ROWID;
 ";
 
@@ -100,6 +100,8 @@ pub struct StretchRow {
     pub kind: StretchKind,
     /// Whether the thread was catching up after the server had been held.
     pub held: bool,
+    /// Whether there is a receive from a client in each of them; otherwise there is none in any.
+    pub served: bool,
     /// The least number of receives in the class, one of [`SIZES`].
     pub size: u32,
     /// Number of stretches.
@@ -130,8 +132,9 @@ impl Table for TurnRow {
 
 impl Table for StretchRow {
     const NAME: &'static str = "stretch";
-    const COLUMNS: &'static str = "idx, kind, held, size, stretches, clients, upstreams, cpu_ns";
-    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, kind, held, size";
+    const COLUMNS: &'static str =
+        "idx, kind, held, served, size, stretches, clients, upstreams, cpu_ns";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, kind, held, served, size";
 
-    columns!(interval, kind, held, size, stretches, clients, upstreams, cpu_ns);
+    columns!(interval, kind, held, served, size, stretches, clients, upstreams, cpu_ns);
 }

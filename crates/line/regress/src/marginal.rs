@@ -14,7 +14,9 @@
 //!   block have a request for each period, so for them it is the mean over the busy periods after a
 //!   hold.
 //!
-//! Both are costs of a receive. A request has as many receives as in the data as a whole.
+//! Both are costs of a receive in stretches that serve a client. A request has as many receives as
+//! in the data as a whole. Receives in other stretches, such as those of a process that writes the
+//! log, cost what they cost there, but no more.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,16 +54,19 @@ impl OfSize {
     }
 }
 
-/// What was seen of a server, in the intervals that count.
+/// What was seen of a server, in the intervals that count. A stretch serves if there is a receive
+/// from a client in it.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// Turns that follow another turn, for each interval by size.
+    /// Turns that serve and follow another turn, for each interval by size.
     pub turns: Vec<Vec<OfSize>>,
-    /// Busy periods, for each interval by size.
+    /// Busy periods that serve, for each interval by size.
     pub periods: Vec<Vec<OfSize>>,
-    /// Turns after holds.
+    /// Busy periods that do not serve: of helpers, or of a proxy that hears from its upstreams.
+    pub other_periods: Vec<Vec<OfSize>>,
+    /// Turns after holds that serve.
     pub held_turns: Vec<OfSize>,
-    /// Busy periods after holds.
+    /// Busy periods after holds that serve.
     pub held_periods: Vec<OfSize>,
     /// Requests in the time in which stretches were counted.
     pub requests: f64,
@@ -86,9 +91,9 @@ impl Marginal {
     /// The estimate by all evidence; `None` if there is too little.
     #[must_use]
     pub fn of(evidence: &Evidence) -> Option<Marginal> {
-        let per_request = evidence.receives / evidence.requests;
+        let others = Others::of(evidence);
         let marginal = |(of_receive, sd): (f64, f64), held| {
-            let at_cap = of_receive * per_request;
+            let at_cap = others.with(of_receive) * evidence.receives / evidence.requests;
             let usable = at_cap.is_finite() && at_cap > 0.0 && sd.is_finite();
             usable.then_some(Marginal { at_cap, sd, held })
         };
@@ -112,6 +117,33 @@ impl Marginal {
             sd: variance.sqrt(),
             held: self.held || other.held,
         }
+    }
+}
+
+/// The receives in busy periods that do not serve.
+struct Others {
+    /// Their part of all receives.
+    part: f64,
+    /// Cost of one of them.
+    cost: f64,
+}
+
+impl Others {
+    fn of(evidence: &Evidence) -> Others {
+        let receives = |intervals: &[Vec<OfSize>]| {
+            intervals.iter().flatten().map(|size| size.receives).sum::<f64>()
+        };
+        let (own, others) = (receives(&evidence.periods), receives(&evidence.other_periods));
+        let of_size = evidence.other_periods.iter().flatten();
+        let cost = of_size.filter(|size| size.receives > 0.0).map(|size| size.cost).sum::<f64>();
+        let part = if others > 0.0 { others / (own + others) } else { 0.0 };
+        Others { part, cost: if others > 0.0 { cost / others } else { 0.0 } }
+    }
+
+    /// The mean cost of a receive, if one in a stretch that serves costs so much. At the cap, a
+    /// proxy serves in all stretches, so that no receive costs more than that.
+    fn with(&self, of_receive: f64) -> f64 {
+        (1.0 - self.part) * of_receive + self.part * self.cost.min(of_receive)
     }
 }
 
@@ -246,6 +278,22 @@ mod tests {
         assert!(found.held && found.sd < HELD_SD, "{found:?}");
     }
 
+    /// The log daemon of Squid receives what Squid logs: a request seemed to cost 1.6 times as much.
+    #[test]
+    fn receives_of_a_helper_cost_what_they_cost() {
+        let alone = event_loop(10e-6, 14.4e-6);
+        let helper = |cost: f64| {
+            let n = 0.5 * alone.requests;
+            let all = OfSize { stretches: n, receives: n, cost: n * cost };
+            let receives = alone.receives + n;
+            let other_periods = vec![vec![all]];
+            Marginal::of(&Evidence { other_periods, receives, ..alone.clone() }).unwrap().at_cap
+        };
+        let own = Marginal::of(&alone).unwrap().at_cap;
+        assert!((helper(4e-6) / (own + 2e-6) - 1.0).abs() < 1e-9, "{}", helper(4e-6));
+        assert!((helper(1e-3) / (1.5 * own) - 1.0).abs() < 1e-9, "{}", helper(1e-3));
+    }
+
     #[test]
     fn a_difference_widens_the_error() {
         let of = |at_cap: f64| Marginal { at_cap, sd: 0.2, held: false };
@@ -263,6 +311,7 @@ mod tests {
             periods: vec![vec![wild]],
             held_turns: vec![wild],
             held_periods: vec![wild],
+            other_periods: vec![vec![wild]],
             requests: 0.0,
             receives: 1.0,
             all_turns: 1.0,

@@ -218,13 +218,14 @@ fn turn(row: &mut Reader<'_>) -> Option<TurnRow> {
 }
 
 const STRETCH: &str =
-    "interval_number, kind, held, receives_from, stretches, clients, upstreams, cpu_ns";
+    "interval_number, kind, held, served, receives_from, stretches, clients, upstreams, cpu_ns";
 
 fn stretch(row: &mut Reader<'_>) -> Option<StretchRow> {
     Some(StretchRow {
         interval: key(row)?,
         kind: StretchKind::named(&row.text()?)?,
         held: row.truth()?,
+        served: row.truth()?,
         size: key(row)?,
         stretches: whole(row)?,
         clients: whole(row)?,

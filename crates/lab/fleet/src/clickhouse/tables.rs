@@ -51,7 +51,7 @@ pub(super) const RAW: &[Raw] = &[
     AMENDED[2],
     ("threads", &["interval_number", "pid", "tid"]),
     ("turns", &["interval_number"]),
-    ("stretches", &["interval_number", "kind", "held", "receives_from"]),
+    ("stretches", &["interval_number", "kind", "held", "served", "receives_from"]),
     ("locks", &["interval_number", "kind", "owner", "stack", "futex_pid", "futex_address"]),
     ("files", &["direction", "size_from_bytes"]),
 ];

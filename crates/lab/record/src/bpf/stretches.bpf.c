@@ -23,7 +23,7 @@
 #define TURN 1
 #define PERIOD 2
 #define KINDS 3
-#define CLASSES (KINDS * 2 * SIZES)
+#define CLASSES (KINDS * 2 * 2 * SIZES)
 
 #define TASK_RUNNING 0
 #define TASK_DEAD 128
@@ -158,7 +158,7 @@ static __attribute__((noinline)) int add(struct stretch *stretch, u64 cpu_ns, u3
 	u64 receives = stretch->clients + stretch->upstreams;
 	u32 size = (receives >= 1) + (receives >= 2) + (receives >= 3) + (receives >= 5) +
 	    (receives >= 9) + (receives >= 17) + (receives >= 33) + (receives >= 65);
-	u32 at = (kind * 2 + held) * SIZES + size;
+	u32 at = ((kind * 2 + held) * 2 + !!stretch->clients) * SIZES + size;
 	if (at >= CLASSES)
 		return 0;
 	struct class *class = &sums->classes[at];

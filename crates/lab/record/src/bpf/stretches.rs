@@ -25,7 +25,7 @@ static OBJECT: &Aligned<[u8]> =
 /// Numbers of one class, and of all sums, as in `stretches.bpf.c`.
 const NUMBERS_OF_CLASS: usize = 4;
 const TOTALS: usize = 3;
-const CLASSES: usize = StretchKind::ALL.len() * 2 * SIZES.len();
+const CLASSES: usize = StretchKind::ALL.len() * 2 * 2 * SIZES.len();
 const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * CLASSES;
 
 /// Threads that are forgotten per call.
@@ -213,8 +213,9 @@ fn rows(interval: u64, sampled_ns: i64, sums: &[u64]) -> (TurnRow, Vec<StretchRo
     let rows = classes.chunks_exact(NUMBERS_OF_CLASS).enumerate();
     let rows = rows.filter(|(_, sums)| sums[0] > 0).map(|(at, sums)| StretchRow {
         interval,
-        kind: StretchKind::ALL[at / SIZES.len() / 2],
-        held: at / SIZES.len() % 2 == 1,
+        kind: StretchKind::ALL[at / SIZES.len() / 4],
+        held: at / SIZES.len() / 2 % 2 == 1,
+        served: at / SIZES.len() % 2 == 1,
         size: SIZES[at % SIZES.len()],
         stretches: sums[0],
         clients: sums[1],
@@ -233,7 +234,7 @@ mod tests {
         let mut of_cpu: Vec<u64> = vec![0; NUMBERS];
         of_cpu[..TOTALS].copy_from_slice(&[50, 60, 70]);
         // The last class of turns after a hold.
-        let at = TOTALS + NUMBERS_OF_CLASS * (4 * SIZES.len() - 1);
+        let at = TOTALS + NUMBERS_OF_CLASS * (8 * SIZES.len() - 1);
         of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4]);
         let bytes: Vec<u8> = of_cpu.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let (turns, rows) = rows(7, 1_000, &total(&[bytes.clone(), bytes]));
@@ -244,6 +245,7 @@ mod tests {
             interval: 7,
             kind: StretchKind::Turn,
             held: true,
+            served: true,
             size: 65,
             stretches: 2,
             clients: 4,

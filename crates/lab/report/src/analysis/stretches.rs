@@ -68,10 +68,13 @@ pub(crate) fn stretches(trial: &Trial) -> Option<Stretches> {
     let requests: f64 = counted(trial, &all).iter().map(|one| one.requests).sum();
     let receives = sum(TurnRow::receives);
     let has_turns = trial.stretches().iter().any(|row| row.held && is_turn(row));
+    // A server whose ports are not known has no clients.
+    let only_others = trial.stretches().iter().all(|row| !row.served);
     let bounds = SIZES.into_iter().zip(SIZES.into_iter().skip(1).map(Some).chain([None]));
     let by_size = bounds.filter_map(|(from, below)| {
         let of = |which: &dyn Fn(&StretchRow) -> bool| {
-            Counted::of(trial.stretches().iter().filter(|row| row.size == from && which(row)))
+            let shown = |row: &&StretchRow| row.size == from && (row.served || only_others);
+            Counted::of(trial.stretches().iter().filter(shown).filter(|row| which(row)))
         };
         let row = StretchesOfSize {
             receives_from: from,
@@ -145,10 +148,12 @@ pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
         let sizes = |which: &dyn Fn(&StretchRow) -> bool| -> Vec<OfSize> {
             rows.iter().filter(|row| which(row)).map(of_size).collect()
         };
-        evidence.turns.push(sizes(&|row| !row.held && row.kind == StretchKind::Turn));
-        evidence.periods.push(sizes(&|row| !row.held && row.kind == StretchKind::Period));
-        evidence.held_turns.extend(sizes(&|row| row.held && is_turn(row)));
-        evidence.held_periods.extend(sizes(&|row| row.held && !is_turn(row)));
+        let (turn, period) = (StretchKind::Turn, StretchKind::Period);
+        evidence.turns.push(sizes(&|row| row.served && !row.held && row.kind == turn));
+        evidence.periods.push(sizes(&|row| row.served && !row.held && row.kind == period));
+        evidence.other_periods.push(sizes(&|row| !row.served && !row.held && row.kind == period));
+        evidence.held_turns.extend(sizes(&|row| row.served && row.held && is_turn(row)));
+        evidence.held_periods.extend(sizes(&|row| row.served && row.held && !is_turn(row)));
     }
     Marginal::of(&evidence)
 }

@@ -283,6 +283,7 @@ fn stretches(rows: &[StretchRow]) -> Table {
         .count("interval", |row| Some(row.interval))
         .text("kind", |row| Some(row.kind.name().to_string()))
         .truth("held", |row| row.held)
+        .truth("served", |row| row.served)
         .count("receives_from", |row| Some(row.size.into()))
         .count("stretches", |row| Some(row.stretches))
         .count("clients", |row| Some(row.clients))

@@ -9,7 +9,17 @@ fn turn(interval: u64) -> TurnRow {
 }
 
 fn stretch(interval: u64, kind: StretchKind, held: bool, size: u32) -> StretchRow {
-    StretchRow { interval, kind, held, size, stretches: 1, clients: 2, upstreams: 3, cpu_ns: 4 }
+    StretchRow {
+        interval,
+        kind,
+        held,
+        served: held,
+        size,
+        stretches: 1,
+        clients: 2,
+        upstreams: 3,
+        cpu_ns: 4,
+    }
 }
 
 /// A row of each kind, in the order of a file.

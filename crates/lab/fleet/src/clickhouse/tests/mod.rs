@@ -309,6 +309,7 @@ fn turns(interval: &Interval) -> (TurnRow, Vec<StretchRow>) {
         interval: index,
         kind,
         held,
+        served: true,
         size,
         stretches: sixth,
         clients: sixth * u64::from(size),
