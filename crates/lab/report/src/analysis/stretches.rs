@@ -73,7 +73,8 @@ pub(crate) fn stretches(trial: &Trial) -> Option<Stretches> {
     let bounds = SIZES.into_iter().zip(SIZES.into_iter().skip(1).map(Some).chain([None]));
     let by_size = bounds.filter_map(|(from, below)| {
         let of = |which: &dyn Fn(&StretchRow) -> bool| {
-            let shown = |row: &&StretchRow| row.size == from && (row.served || only_others);
+            let all = from == 0 || only_others;
+            let shown = |row: &&StretchRow| row.size == from && (row.served || all);
             Counted::of(trial.stretches().iter().filter(shown).filter(|row| which(row)))
         };
         let row = StretchesOfSize {
