@@ -172,6 +172,8 @@ pub struct BusyFit {
     pub b_at_cap: f64,
     /// What turns and busy periods say, if they were counted.
     pub marginal: Option<Marginal>,
+    /// The rate at the cap by the line alone, without what turns and busy periods say.
+    pub alone: f64,
     /// Cost of a wake on a warm CPU.
     pub wake: f64,
     /// What a wake costs in addition for each unit of `ln(1 + d/d₀)`.
@@ -217,6 +219,7 @@ impl BusyFit {
             *(if self.at(middle) < used { &mut low } else { &mut high }) = middle;
         }
         let part = low / self.capacity.value;
+        self.alone *= part;
         self.capacity.value *= part;
         for interval in [&mut self.capacity.interval, &mut self.capacity.line_interval] {
             if let Interval::Bounded { low, high } = interval {
@@ -264,6 +267,8 @@ pub(crate) struct Known<'k> {
     pub(crate) asked_at: Option<f64>,
     pub(crate) processes_alternate: bool,
     pub(crate) marginal: Option<Marginal>,
+    /// Whether the rate did not vary enough for a line. Then only the marginal cost counts.
+    pub(crate) is_constant: bool,
     /// For rows that are means of several intervals: the number of intervals, and the sum of
     /// squares of their costs about the mean, as parts of it.
     pub(crate) means_of: Option<&'k [(f64, f64)]>,
@@ -330,15 +335,21 @@ pub(crate) fn fit_busy(
     let of_kind = probability * ((b + other * wake) / (b + warm)).ln().powi(2);
     let of_model = of_model.powi(2) + (of_cold / at_cap).powi(2) + of_kind;
     let marginal = known.marginal;
-    // The part of the marginal cost, and by how much it changes the log of the capacity.
+    // The part of the marginal cost, and by how much it changes the log of the cost.
     let (part, change) = marginal.map_or((0.0, 0.0), |marginal| {
         let of_both = of_line + of_model + marginal.sd.powi(2);
-        ((of_line + of_model) / of_both, (at_cap / (marginal.at_cap / cap)).ln())
+        let part = if known.is_constant { 1.0 } else { (of_line + of_model) / of_both };
+        (part, (marginal.at_cap / cap / at_cap).ln())
     });
-    let at_cap = at_cap / (part * change).exp();
+    let of_marginal = marginal.map_or(0.0, |marginal| marginal.sd.powi(2));
+    let alone = free / at_cap;
+    let at_cap = at_cap * (part * change).exp();
     let value = free / at_cap;
-    let of_line = (1.0 - part) * of_line;
-    let of_model = (1.0 - part) * of_model + part * (1.0 - part) * change.powi(2);
+    // The variance of a mean with weights by variances; the difference of both is an error, too.
+    let of_line = (1.0 - part).powi(2) * of_line;
+    let of_model = (1.0 - part).powi(2) * of_model
+        + part.powi(2) * of_marginal
+        + part * (1.0 - part) * change.powi(2);
     let stays = match marginal {
         Some(_) => f64::INFINITY,
         None => rate_if_cost_stays(&rows, &line),
@@ -357,6 +368,7 @@ pub(crate) fn fit_busy(
         b: cap * b,
         b_at_cap: cap * (at_cap - warm - of_cold),
         marginal,
+        alone,
         wake: cap * wake,
         cold: cap * cold,
         wakes: of_wakes,

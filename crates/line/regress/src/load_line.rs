@@ -400,6 +400,7 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
         wakes,
         processes_alternate,
         marginal,
+        is_constant: line.headline_capacity().identifiable.is_err() && needs == Needs::Nothing,
         set_aside: &set_aside,
         asked_at: Some(line.cap),
         means_of: None,

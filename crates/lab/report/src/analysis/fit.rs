@@ -10,6 +10,7 @@ use super::{
     ResourceKind, Standing, WakesLine,
 };
 use super::{others, stretches};
+use crate::format::rate;
 
 /// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
@@ -199,18 +200,14 @@ impl Fitted {
             figure.fill(line, line.capacity());
             if let Some(busy) = &line.busy {
                 figure.model = MODEL_BUSY;
-                figure.model_why = match (busy.marginal, busy.assumed) {
-                    (Some(seen), _) if seen.held => {
-                        "the data end early; turns show what a request costs a busy CPU, and so \
-                         does catching up after holds"
+                let varied = line.straight.capacity.identifiable.is_ok();
+                figure.model_why = match busy.marginal {
+                    Some(seen) => by_turns(seen, varied.then_some(busy.alone)),
+                    None if busy.assumed => {
+                        "the data end early; wakes are not known, and assumed".into()
                     }
-                    (Some(_), _) => {
-                        "the data end early; turns show what a request costs a busy CPU"
-                    }
-                    (None, true) => "the data end early; wakes are not known, and assumed",
-                    (None, false) => "the data end early",
-                }
-                .to_string();
+                    None => "the data end early".into(),
+                };
             }
         }
         figure
@@ -297,6 +294,16 @@ impl Fitted {
             points: self.points(),
         }
     }
+}
+
+/// On which evidence a capacity is based, with the capacity by the line alone if there is one.
+fn by_turns(seen: Marginal, alone: Option<f64>) -> String {
+    let held = if seen.held { " and catching up after holds" } else { "" };
+    let alone = match alone {
+        Some(alone) => format!("; the line alone gives {}/s", rate(alone)),
+        None => ", and the rate need not vary".to_string(),
+    };
+    format!("the data end early; turns{held} show what a request costs a busy CPU{alone}")
 }
 
 impl CapacityFigure {
