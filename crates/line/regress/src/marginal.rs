@@ -16,7 +16,10 @@
 //!
 //! Both are costs of a receive in stretches that serve a client. A request has as many receives as
 //! in the data as a whole. Receives in other stretches, such as those of a process that writes the
-//! log, cost what they cost there, but no more.
+//! log, cost what they cost there, but no more. Busy periods without any receive are work at the
+//! cap, too, as those of a thread that writes the log, or are not, as those of a scheduler that
+//! looks for work. So the estimate is in the middle between with and without them, and its error
+//! covers both.
 
 use serde::{Deserialize, Serialize};
 
@@ -100,10 +103,17 @@ impl Marginal {
         };
         let grown = growth(evidence).and_then(|grown| marginal(grown, false));
         let held = caught_up(evidence).and_then(|held| marginal(held, true));
-        match (grown, held) {
-            (Some(grown), Some(held)) => Some(grown.and(held)),
-            (grown, held) => grown.or(held),
-        }
+        let of_receives = match (grown, held) {
+            (Some(grown), Some(held)) => grown.and(held),
+            (grown, held) => grown.or(held)?,
+        };
+        Some(of_receives.at_most(others.without_receives / evidence.requests))
+    }
+
+    /// The same, if a request costs up to so much more: the middle, and an error that covers both.
+    fn at_most(self, more: f64) -> Marginal {
+        let half = 0.5 * (more / self.at_cap).ln_1p();
+        Marginal { at_cap: self.at_cap * half.exp(), sd: self.sd.hypot(half), ..self }
     }
 
     /// Both estimates as one: their mean on the logarithm, weighted by their variances. The error
@@ -127,6 +137,8 @@ struct Others {
     part: f64,
     /// Cost of one of them.
     cost: f64,
+    /// Cost of all busy periods without any receive.
+    without_receives: f64,
 }
 
 impl Others {
@@ -135,10 +147,14 @@ impl Others {
             intervals.iter().flatten().map(|size| size.receives).sum::<f64>()
         };
         let (own, others) = (receives(&evidence.periods), receives(&evidence.other_periods));
-        let of_size = evidence.other_periods.iter().flatten();
-        let cost = of_size.filter(|size| size.receives > 0.0).map(|size| size.cost).sum::<f64>();
+        let cost_of = |with_receives: bool| {
+            let of_size = evidence.other_periods.iter().flatten();
+            let of = of_size.filter(|size| (size.receives > 0.0) == with_receives);
+            of.map(|size| size.cost).sum::<f64>()
+        };
+        let (cost, without_receives) = (cost_of(true), cost_of(false));
         let part = if others > 0.0 { others / (own + others) } else { 0.0 };
-        Others { part, cost: if others > 0.0 { cost / others } else { 0.0 } }
+        Others { part, cost: if others > 0.0 { cost / others } else { 0.0 }, without_receives }
     }
 
     /// The mean cost of a receive, if one in a stretch that serves costs so much. At the cap, a
@@ -279,7 +295,8 @@ mod tests {
         assert!(found.held && found.sd < HELD_SD, "{found:?}");
     }
 
-    /// The log daemon of Squid receives what Squid logs: a request seemed to cost 1.6 times as much.
+    /// The log daemon of Squid receives what Squid logs: a request seemed to cost 1.6 times as
+    /// much.
     #[test]
     fn receives_of_a_helper_cost_what_they_cost() {
         let alone = event_loop(10e-6, 14.4e-6);
@@ -293,6 +310,10 @@ mod tests {
         let own = Marginal::of(&alone).unwrap().at_cap;
         assert!((helper(4e-6) / (own + 2e-6) - 1.0).abs() < 1e-9, "{}", helper(4e-6));
         assert!((helper(1e-3) / (1.5 * own) - 1.0).abs() < 1e-9, "{}", helper(1e-3));
+        let collector = OfSize { stretches: 9.0, receives: 0.0, cost: 1e-6 * alone.requests };
+        let with = Evidence { other_periods: vec![vec![collector]], ..alone };
+        let found = Marginal::of(&with).unwrap().at_cap;
+        assert!((found / (own * (own + 1e-6)).sqrt() - 1.0).abs() < 1e-9, "{found}");
     }
 
     #[test]
