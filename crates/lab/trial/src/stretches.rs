@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS turns (
 );
 CREATE TABLE IF NOT EXISTS stretch (
     idx INTEGER NOT NULL, kind INTEGER NOT NULL, held INTEGER NOT NULL, served INTEGER NOT NULL,
-    size INTEGER NOT NULL, stretches INTEGER NOT NULL, clients INTEGER NOT NULL, upstreams INTEGER NOT NULL,
-    cpu_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL, stretches INTEGER NOT NULL, clients INTEGER NOT NULL,
+    upstreams INTEGER NOT NULL, cpu_ns INTEGER NOT NULL,
     PRIMARY KEY (idx, kind, held, served, size)
 ) WITHOUT ROWID;
 ";

@@ -160,8 +160,7 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
     let reach = data.reach(&straight) / cap;
     let needs = Needs::of(&capacity.identifiable, input.marginal.is_some());
     let asked = reach < BUSY_BELOW && needs == Needs::Nothing;
-    let seen = (reach * cap, capacity.identifiable.is_err());
-    if let Some(busy) = asked.then(|| data.busy(input, seen, question)).flatten() {
+    if let Some(busy) = asked.then(|| data.busy(input, reach * cap, question)).flatten() {
         (model, capacity) = (Model::Busy, busy);
     }
     let of_clusters = clusters.map_or(0.0, |clusters| clusters[1][1]);
@@ -535,12 +534,7 @@ impl Data {
         reach
     }
 
-    fn busy(
-        &self,
-        input: &BinLineInput<'_>,
-        (reach, is_constant): (f64, bool),
-        question: Question,
-    ) -> Option<Capacity> {
+    fn busy(&self, input: &BinLineInput<'_>, reach: f64, question: Question) -> Option<Capacity> {
         // A server that never sleeps spends its CPU time waiting.
         if input.wakes_known && self.all.w <= 0.0 {
             return None;
@@ -557,7 +551,7 @@ impl Data {
             wakes: input.wakes_known.then_some(&self.w),
             processes_alternate: input.processes_alternate,
             marginal: input.marginal,
-            is_constant,
+            is_constant: variation::check_groups(&self.rates()).is_err(),
             means_of: Some(&means_of),
             ..Known::default()
         };
