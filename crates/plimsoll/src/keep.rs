@@ -32,7 +32,7 @@ pub(crate) fn record(flags: &cli::Record, directory: &Path) -> Result<(), Failur
     let recording = &flags.recording;
     let mut spec = record::spec(recording, directory)?;
     spec.interval = recording.interval.unwrap_or(keeper::INTERVAL);
-    (spec.profile, spec.episodes_every) = (None, None);
+    (spec.profile, spec.turns_every) = (None, None);
     spec.sync_every = Some(keeper::SYNC_EVERY);
     let until = spec.duration.take().map(|length| Instant::now() + length);
     let observed = &recording.observed;

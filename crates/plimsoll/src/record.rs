@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::record::{Ended, ProfileSpec, Spec, Summary};
+use ::record::{Ended, HoldSpec, ProfileSpec, Spec, Summary};
 use ::report::{Analysis, CapacityFigure, Options};
 use command::failure::{Failure, misuse};
 use command::output;
@@ -37,7 +37,7 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
     }
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });
-    spec.episodes_every = NonZeroU32::new(flags.episodes_every);
+    spec.turns_every = NonZeroU32::new(flags.turns_every);
     (spec.counters, spec.locks, spec.files) = (flags.counters, flags.locks, flags.files);
     Ok(spec)
 }
@@ -60,6 +60,15 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     }
     if let Some(several) = ::record::several_servers(&spec.target).map_err(failure)? {
         eprintln!("plimsoll: {several}");
+    }
+    spec.hold = flags.hold.map(|length| HoldSpec {
+        length,
+        every: flags.hold_every,
+        budget: flags.hold_budget / 100.0,
+    });
+    if let Some(hold) = &spec.hold {
+        let said = ::record::how_to_hold(&spec.target, hold).map_err(failure)?;
+        eprintln!("plimsoll: {said}");
     }
     let stop = stop_on_signal()?;
     let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);

@@ -83,9 +83,9 @@ fn intervals(first: u32) -> String {
 
 const WINDOW_COLUMNS: &str =
     "host, server, server_version, labels, trial, time, version, kind, cap, may_limit, wakes_known,
-    processes_alternate, marginal_request, marginal_turns, created_s, bins, n, s, ss, x, c, w, xx,
-    xc, cc, xw, cw, ww, windows, window_s, window_ss, window_sx, window_sc, window_xx, window_xc,
-    window_cc, pairs, dxx, dxc, dcc, dxw, dcw, dww, saturated_n, saturated_x";
+    processes_alternate, marginal_at_cap, marginal_sd, marginal_held, created_s, bins, n, s, ss,
+    x, c, w, xx, xc, cc, xw, cw, ww, windows, window_s, window_ss, window_sx, window_sc,
+    window_xx, window_xc, window_cc, pairs, dxx, dxc, dcc, dxw, dcw, dww, saturated_n, saturated_x";
 
 /// The servers of one statement.
 fn among(first: u32) -> String {
@@ -109,8 +109,8 @@ fn windows(first: u32) -> String {
     format!(
         "INSERT INTO windows ({WINDOW_COLUMNS})
         SELECT host, server, server_version, labels, trial, begin, toUInt64(1 + 0 * (tn + tx + tc)),
-            if(kind = 0, 'hottest thread', 'machine'), if(kind = 0, 1, 4), kind = 0, 1, 0, nan,
-            nan, {START_S}, if(has(b, m), b, arrayPushBack(b, m)) AS bins, {resized}, {}, {}
+            if(kind = 0, 'hottest thread', 'machine'), if(kind = 0, 1, 4), kind = 0, 1, 0, 0,
+            0, 0, {START_S}, if(has(b, m), b, arrayPushBack(b, m)) AS bins, {resized}, {}, {}
         FROM (SELECT host, server, server_version, labels, trial, begin, kind, sum(sn) AS tn,
                 sum(sx) AS tx, sum(sc) AS tc, {} AS m, groupArray(bin) AS b, {grouped}
             FROM (SELECT host, server, any(server_version) AS server_version,
@@ -141,7 +141,7 @@ fn rates(first: u32) -> String {
         "INSERT INTO windows ({WINDOW_COLUMNS})
         SELECT host, server, any(server_version), any(labels), trial,
             toDateTime(intDiv(toUnixTimestamp(time), 300) * 300) AS begin, 1, 'rate', 0, 0, 0, 0,
-            nan, nan, {START_S}, [0], [toFloat64(count())], [sum(assumeNotNull(length_ns)) / 1e9],
+            0, 0, 0, {START_S}, [0], [toFloat64(count())], [sum(assumeNotNull(length_ns)) / 1e9],
             [0.], [sum(assumeNotNull(requests))], {zeros}
         FROM intervals WHERE rate_valid AND {} GROUP BY host, server, trial, begin",
         among(first)

@@ -143,7 +143,7 @@ pub struct ResourceCosts {
     pub wakes_known: bool,
     /// Whether many processes take turns on it, by the latest trial.
     pub processes_alternate: bool,
-    /// What a request costs within an episode, by the latest trial, if episodes were counted.
+    /// What a request costs at saturation by turns and busy periods of the latest trial, if known.
     pub marginal: Option<Marginal>,
     /// Sums of the intervals that belong to a line, by bin of the rate, lowest first.
     pub bins: Vec<(i32, Bin)>,

@@ -43,7 +43,7 @@ pub struct Window {
     pub wakes_known: bool,
     /// Whether many processes take turns on the resource.
     pub processes_alternate: bool,
-    /// What a request costs within an episode in this trial, if episodes were counted.
+    /// What a request costs at saturation by turns and busy periods of this trial, if known.
     pub marginal: Option<Marginal>,
     /// The bin, see [`regress::bins`].
     pub bin: i32,

@@ -6,7 +6,7 @@
 //! directory: a row for each day, and two spans compared, each by [`report`].
 //!
 //! What a continuous recording leaves out, because it costs most: the profile, hardware counters,
-//! locks, files, turns and episodes. It has the load line: CPU time by mode and thread, rates,
+//! locks, files and turns. It has the load line: CPU time by mode and thread, rates,
 //! latencies, classes and devices, in intervals of ten seconds. The recorder then takes 2 ms in ten
 //! seconds, and the time for reading the log.
 //!

@@ -51,6 +51,12 @@ pub enum Error {
         /// What was looked for, and where.
         why: String,
     },
+    /// The operator's fault, or the system's: the server cannot or must not be held.
+    #[error("the server is not held: {why}; leave out --hold to record without holds")]
+    Hold {
+        /// What is missing, or what speaks against it.
+        why: String,
+    },
     /// The operator's fault: an interval that cannot be sampled.
     #[error("the interval of {found_ms} ms must be between {least_ms} ms and {most_ms} ms")]
     Interval {

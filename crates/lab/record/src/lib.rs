@@ -30,6 +30,7 @@
 //!   counter that reads zero is treated as missing.
 //! - Locks, files and requests on sockets are summed up by BPF programs in the kernel, in bounded
 //!   maps. Events that find no room are counted.
+//! - A server is held only on request, and never longer than the recorder lives (`hold`).
 //! - Only counts of the bytes that a server sends and receives leave the kernel.
 //!
 //! The manifest's capabilities state the resolution of each figure. Totals of CPU time are exact to
@@ -50,6 +51,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../../tools/fuzz/checks/record.rs"]
 pub mod fuzzing;
+mod hold;
 mod host;
 mod listeners;
 mod machine;
@@ -66,10 +68,11 @@ mod spread;
 pub use counter::{Labels, MetricUrl, labels_and_rest};
 pub use counters::known_loop;
 pub use error::Error;
+pub use hold::{HOLD_MAX, HOLD_MIN, HoldSpec, HoldsMade, how_to_hold};
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec, build_id};
 pub use recorder::{
-    EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, processes, record,
+    Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, TURNS_EVERY, processes, record,
     several_servers,
 };
 pub use server::Target;

@@ -37,6 +37,17 @@ pub(crate) fn several(trees: &[Vec<u32>]) -> Option<String> {
     (servers.len() > 1).then(|| sentence(&servers))
 }
 
+/// The TCP ports on which these processes listen.
+#[cfg(any(bpf, test))]
+pub(crate) fn ports(pids: &[u32]) -> Vec<u16> {
+    let mut namespaces = BTreeMap::new();
+    let addresses = pids.iter().flat_map(|&pid| addresses_of(pid, &mut namespaces));
+    // A path of a Unix socket has no port.
+    let ports = addresses.filter_map(|(_, at)| at.parse::<SocketAddr>().ok());
+    let ports: BTreeSet<u16> = ports.map(|address| address.port()).collect();
+    ports.into_iter().collect()
+}
+
 /// Merges those that share an address.
 fn apart(all: Vec<Listening>) -> Vec<Listening> {
     let mut apart: Vec<Listening> = Vec::new();
@@ -185,5 +196,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         assert!(own.iter().any(|(_, at)| *at == address), "{own:?}");
         assert_eq!(several(&[vec![std::process::id()]]), None);
+        let port = listener.local_addr().unwrap().port();
+        assert!(ports(&[std::process::id()]).contains(&port));
     }
 }

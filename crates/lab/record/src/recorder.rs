@@ -32,6 +32,7 @@ use crate::clock;
 use crate::counter::MetricUrl;
 use crate::counters::Counters;
 use crate::error::{Error, Unsupported};
+use crate::hold::{HoldSpec, Holds, HoldsMade};
 use crate::host;
 use crate::listeners;
 use crate::machine::Machine;
@@ -66,9 +67,9 @@ const REMAINDER_NS_MIN: i64 = 10_000_000;
 /// If the wall clock gained or lost this much in an interval, it was set.
 const CLOCK_SET_NS: i64 = 100_000_000;
 
-/// How often turns and episodes are sampled by default: the probes make system calls slower, and a
-/// tenth of the time has enough episodes.
-pub const EPISODES_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
+/// How often turns and busy periods are sampled by default: the probes make system calls slower,
+/// and a tenth of the time has enough of them.
+pub const TURNS_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -106,8 +107,10 @@ pub struct Spec {
     pub locks: bool,
     /// Whether to sample file accesses.
     pub files: bool,
-    /// Of this many intervals, the first is sampled for turns and episodes of the server's threads.
-    pub episodes_every: Option<NonZeroU32>,
+    /// Of this many intervals, the first is sampled for turns and busy periods of the server.
+    pub turns_every: Option<NonZeroU32>,
+    /// Whether and how to hold the server. Then turns are counted in every interval.
+    pub hold: Option<HoldSpec>,
     /// The trial to write.
     pub out: PathBuf,
     /// Whether an existing trial may be replaced.
@@ -124,7 +127,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// One-second intervals, until stopped, format detected, with a profile and episodes, nothing
+    /// One-second intervals, until stopped, format detected, with a profile and turns, nothing
     /// overwritten.
     pub fn new(target: Target, access_log: Option<PathBuf>, out: impl Into<PathBuf>) -> Spec {
         Spec {
@@ -141,7 +144,8 @@ impl Spec {
             counters: false,
             locks: false,
             files: false,
-            episodes_every: Some(EPISODES_EVERY),
+            turns_every: Some(TURNS_EVERY),
+            hold: None,
             out: out.into(),
             overwrite: false,
             notes: Vec::new(),
@@ -197,6 +201,8 @@ pub struct Summary {
     pub server_ns: i64,
     /// The recorder's own CPU time, ns.
     pub recorder_ns: i64,
+    /// The holds, if there were any. They are a note, too.
+    pub holds: Option<HoldsMade>,
     /// Whether the trial is one file. If not, a reader held it open; the next writer folds it.
     pub one_file: bool,
 }
@@ -312,6 +318,7 @@ struct Recorder {
     profile: Option<Profile>,
     counters: Option<Counters>,
     bpf: bpf::Samplers,
+    holds: Option<Holds>,
     /// Intervals that still wait for late lines.
     kept: VecDeque<Interval>,
     /// Losses since the last write, and in total.
@@ -363,12 +370,14 @@ impl Recorder {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
         let mut capabilities = host::capabilities(&pids);
-        let requested = bpf::Requested {
-            locks: spec.locks,
-            files: spec.files,
-            episodes_every: spec.episodes_every,
-        };
+        let turns_every = spec.hold.map_or(spec.turns_every, |_| Some(NonZeroU32::MIN));
+        let requested = bpf::Requested { locks: spec.locks, files: spec.files, turns_every };
         let bpf = bpf::Samplers::start(requested, &pids, &mut capabilities);
+        let holds = spec.hold.map(|hold| Holds::start(&hold, &pids, bpf.marks()));
+        let describe = |holds: &Holds| holds.sentence.clone();
+        if holds.is_some() {
+            capabilities.push(host::sampler("holds", holds.as_ref(), describe));
+        }
         let mut manifest = Manifest {
             schema: trial::SCHEMA_VERSION,
             created_ns: clock::wall_ns(),
@@ -385,6 +394,9 @@ impl Recorder {
         manifest.server.version.clone_from(&spec.version);
         manifest.capabilities.extend(requests_capabilities(requests.as_ref()));
         manifest.notes.extend(listeners::several(&server.trees()));
+        if let Some(Err(Unsupported(why))) = &holds {
+            manifest.notes.push(format!("the server was not held: {why}"));
+        }
         if spec.redact {
             redact::manifest(&mut manifest);
         }
@@ -417,6 +429,7 @@ impl Recorder {
             profile: profile.and_then(Result::ok),
             counters: counters.and_then(Result::ok),
             bpf,
+            holds: holds.and_then(Result::ok),
             kept: VecDeque::new(),
             losses: BTreeMap::new(),
             all_losses: BTreeMap::new(),
@@ -460,7 +473,7 @@ impl Recorder {
                 self.lose("interval: sampled late", next - slot - 1, "one long interval instead");
             }
             slot = next;
-            self.bpf.begin(slot);
+            self.bpf.begin(slot, &self.server.pids());
             self.write(KEPT_BACK, observer)?;
             if sync_ns.is_some_and(|sync_ns| self.boundary.monotonic_ns - synced_ns >= sync_ns) {
                 synced_ns = self.boundary.monotonic_ns;
@@ -533,6 +546,9 @@ impl Recorder {
         let last = std::mem::replace(&mut self.boundary, now);
         self.mark();
         let server = self.server.sample();
+        if let Some(holds) = &self.holds {
+            holds.see(&server.threads, now.monotonic_ns - last.monotonic_ns);
+        }
         let stat = read_stat(&mut self.buffer)?;
         let (machine, cpus) = self.machine.sample(stat).ok_or_else(no_modes)?;
         let unseen = self.server.take_unseen();
@@ -654,6 +670,9 @@ impl Recorder {
             let source = self.requests.as_ref().map(Requests::latency_source);
             let latencies: Vec<_> = latency(interval.index, source, &tally).into_iter().collect();
             let losses: Vec<_> = std::mem::take(&mut self.losses).into_values().collect();
+            if let Some(holds) = &self.holds {
+                holds.count(interval.index, tally.requests, errors(&tally));
+            }
             self.writer.classes(&classes(interval.index, &tally))?;
             self.writer.append_all(&interval, &latencies, &losses)?;
             self.counts.requests += tally.requests;
@@ -692,6 +711,8 @@ impl Recorder {
         ended: Ended,
         observer: &mut dyn FnMut(&Interval),
     ) -> Result<Summary, Error> {
+        let holds = self.holds.take().map(Holds::end);
+        self.manifest.notes.extend(holds.as_ref().map(ToString::to_string));
         if self.requests.is_some() && !self.kept.is_empty() {
             let patience = spec.interval.min(LAST_LINES_MAX);
             // This wait ignores the stop flag: it is short, and the last intervals are worth it.
@@ -736,6 +757,7 @@ impl Recorder {
             notes: self.manifest.notes,
             server_ns: self.counts.server_ns,
             recorder_ns: self.counts.recorder_ns,
+            holds,
             one_file,
         })
     }
@@ -805,6 +827,12 @@ fn classes(interval: u64, tally: &Tally) -> Vec<ClassRow> {
             bytes: of_class.bytes,
         })
         .collect()
+}
+
+/// Requests that failed.
+fn errors(tally: &Tally) -> f64 {
+    let failed = tally.classes.iter().filter(|of_class| of_class.class.outcome() == "error");
+    failed.map(|of_class| of_class.requests).sum()
 }
 
 fn requests_capabilities(requests: Option<&Requests>) -> Vec<Capability> {

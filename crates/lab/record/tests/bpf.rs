@@ -1,4 +1,4 @@
-//! Locks, files and episodes, of processes that do a known number of known things.
+//! Locks, files and turns, of processes that do a known number of known things.
 //!
 //! No test asserts a time. Where BPF programs cannot be loaded, the tests check that the trial says
 //! why, report that they were skipped, and end.
@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ use std::time::Duration;
 
 use record::{Spec, Target, record};
 use trial::Trial;
-use trial::episodes::{CLASS_MAX, EpisodeRow, TurnRow};
 use trial::files::{Direction, FileRow};
 use trial::profile::{FrameMode, Owner};
+use trial::stretches::{StretchKind, StretchRow, TurnRow};
 use trial::waits::{LockKind, WaitRow};
 
 /// How often a puppet repeats its order.
@@ -38,11 +39,13 @@ fn puppet() {
     let Some(home) = std::env::var_os("PLIMSOLL_TEST_PUPPET") else { return };
     let home = PathBuf::from(home);
     let mut early = File::open(home.join("object")).unwrap();
+    // A server listens before it is recorded.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("\nready");
     for order in std::io::stdin().lines() {
         match order.unwrap().as_str() {
             "contend" => contend(),
-            "turns" => turns(),
+            "turns" => turns(&listener),
             "needless" => times(|| read_with(&home, BUFFER_BYTES, 2)),
             "exact" => times(|| read_with(&home, FILE_BYTES, 1)),
             "write" => times(|| write(&home)),
@@ -123,10 +126,10 @@ fn contend() {
     waiter.join().unwrap();
 }
 
-/// What a waiting call gets: the eventfd, and how often it is to be reported.
-type WaitingCall = (i64, fn(epoll: i32, eventfd: i32, times: usize) -> i64);
+/// What a waiting call gets: the epoll descriptor, and the socket.
+type WaitingCall = (i64, fn(epoll: i32, socket: i32) -> i64);
 
-/// The calls whose returns are turns, by number. Those before the last report an event once.
+/// The calls whose returns are turns, by number.
 fn waiting_calls() -> [WaitingCall; 7] {
     fn call(number: i64, arguments: [usize; 6]) -> i64 {
         let [a, b, c, d, e, f] = arguments;
@@ -138,74 +141,70 @@ fn waiting_calls() -> [WaitingCall; 7] {
         let found = (&raw mut found) as usize;
         call(number, [epoll as usize, found, 1, no_limit, 0, 0])
     }
-    fn on_set(number: i64, eventfd: i32) -> i64 {
+    fn on_set(number: i64, socket: i32) -> i64 {
         let mut set = [0u64; 16];
-        set[eventfd as usize / 64] |= 1 << (eventfd % 64);
-        call(number, [eventfd as usize + 1, set.as_mut_ptr() as usize, 0, 0, 0, 0])
+        set[socket as usize / 64] |= 1 << (socket % 64);
+        call(number, [socket as usize + 1, set.as_mut_ptr() as usize, 0, 0, 0, 0])
     }
-    fn on_list(number: i64, eventfd: i32, times: usize, no_limit: usize) -> i64 {
-        let polled = libc::pollfd { fd: eventfd, events: libc::POLLIN, revents: 0 };
-        let mut list = vec![polled; times];
-        call(number, [list.as_mut_ptr() as usize, times, no_limit, 0, 0, 0])
+    fn on_list(number: i64, socket: i32, no_limit: usize) -> i64 {
+        let mut polled = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        call(number, [(&raw mut polled) as usize, 1, no_limit, 0, 0, 0])
     }
     const FOREVER_MS: usize = usize::MAX;
     [
-        (libc::SYS_epoll_wait, |epoll, _, _| on_epoll(libc::SYS_epoll_wait, epoll, FOREVER_MS)),
-        (libc::SYS_epoll_pwait, |epoll, _, _| on_epoll(libc::SYS_epoll_pwait, epoll, FOREVER_MS)),
-        (libc::SYS_epoll_pwait2, |epoll, _, _| on_epoll(libc::SYS_epoll_pwait2, epoll, 0)),
-        (libc::SYS_select, |_, eventfd, _| on_set(libc::SYS_select, eventfd)),
-        (libc::SYS_pselect6, |_, eventfd, _| on_set(libc::SYS_pselect6, eventfd)),
-        (libc::SYS_poll, |_, eventfd, n| on_list(libc::SYS_poll, eventfd, n, FOREVER_MS)),
-        (libc::SYS_ppoll, |_, eventfd, n| on_list(libc::SYS_ppoll, eventfd, n, 0)),
+        (libc::SYS_epoll_wait, |epoll, _| on_epoll(libc::SYS_epoll_wait, epoll, FOREVER_MS)),
+        (libc::SYS_epoll_pwait, |epoll, _| on_epoll(libc::SYS_epoll_pwait, epoll, FOREVER_MS)),
+        (libc::SYS_epoll_pwait2, |epoll, _| on_epoll(libc::SYS_epoll_pwait2, epoll, 0)),
+        (libc::SYS_select, |_, socket| on_set(libc::SYS_select, socket)),
+        (libc::SYS_pselect6, |_, socket| on_set(libc::SYS_pselect6, socket)),
+        (libc::SYS_poll, |_, socket| on_list(libc::SYS_poll, socket, FOREVER_MS)),
+        (libc::SYS_ppoll, |_, socket| on_list(libc::SYS_ppoll, socket, 0)),
     ]
 }
 
-/// How many events the turn of a round has, if the call can report one several times.
-fn events_of(round: u64) -> u64 {
+/// How many bytes the turn of a round receives, each by its own call.
+fn receives_of(round: u64) -> u64 {
     1 + round % 3
 }
 
-/// An event loop that sleeps in each waiting call in turn, and is woken once per round.
-fn turns() {
-    // SAFETY: the descriptors are checked, and stay open until the process ends.
-    let (eventfd, epoll) = unsafe { (libc::eventfd(0, 0), libc::epoll_create1(0)) };
-    assert!((0..1024).contains(&eventfd) && epoll >= 0);
+/// An event loop that sleeps in each waiting call in turn, and is woken once per round by its
+/// client, which is another thread. The client waits for an answer.
+fn turns(listener: &TcpListener) {
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut served = listener.accept().unwrap().0;
+    let socket = served.as_raw_fd();
+    // SAFETY: the descriptor is checked, and stays open until the process ends.
+    let epoll = unsafe { libc::epoll_create1(0) };
+    assert!((0..1024).contains(&socket) && epoll >= 0);
     let mut interest = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     // SAFETY: both descriptors are open, and the kernel copies the interest.
-    let added = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, eventfd, &raw mut interest) };
+    let added = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, socket, &raw mut interest) };
     assert_eq!(added, 0);
-    let (number, handled) = (AtomicU32::new(0), AtomicU32::new(0));
+    let number = AtomicU32::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             // SAFETY: gettid has no preconditions.
             number.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::SeqCst);
-            for (nr, wait) in waiting_calls() {
-                let lists = [libc::SYS_poll, libc::SYS_ppoll].contains(&nr);
+            for (_, wait) in waiting_calls() {
                 for round in 0..ROUNDS {
-                    let events = if lists { events_of(round) } else { 1 };
-                    assert_eq!(wait(epoll, eventfd, events as usize), events as i64);
-                    let mut buffer = [0u8; 8];
-                    // SAFETY: the buffer has the eight bytes that an eventfd returns.
-                    let read = unsafe { libc::read(eventfd, buffer.as_mut_ptr().cast(), 8) };
-                    assert_eq!(read, 8);
-                    handled.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(wait(epoll, socket), 1);
+                    for _ in 0..receives_of(round) {
+                        served.read_exact(&mut [0]).unwrap();
+                    }
+                    served.write_all(&[0]).unwrap();
                 }
             }
         });
         until(|| number.load(Ordering::SeqCst) != 0);
         let call = format!("/proc/self/task/{}/syscall", number.load(Ordering::SeqCst));
-        let mut woken = 0;
         for (nr, _) in waiting_calls() {
-            for _ in 0..ROUNDS {
+            for round in 0..ROUNDS {
                 let waits = format!("{nr} ");
                 until(|| fs::read_to_string(&call).unwrap().starts_with(&waits));
                 // Together that is several intervals, so that one that is sampled has some.
                 thread::sleep(Duration::from_millis(1));
-                let one = 1u64.to_ne_bytes();
-                // SAFETY: eight bytes are read from the array.
-                assert_eq!(unsafe { libc::write(eventfd, one.as_ptr().cast(), 8) }, 8);
-                woken += 1;
-                until(|| handled.load(Ordering::SeqCst) == woken);
+                client.write_all(&vec![0; receives_of(round) as usize]).unwrap();
+                client.read_exact(&mut [0]).unwrap();
             }
         }
     });
@@ -228,8 +227,8 @@ fn recorded(order: &str) -> Option<Trial> {
     recorded_with(order, 1)
 }
 
-/// The same, with episodes in one interval of several.
-fn recorded_with(order: &str, episodes_every: u32) -> Option<Trial> {
+/// The same, with turns in one interval of several.
+fn recorded_with(order: &str, turns_every: u32) -> Option<Trial> {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("object"), vec![b'o'; FILE_BYTES]).unwrap();
     let mut puppet = Command::new(std::env::current_exe().unwrap())
@@ -247,7 +246,7 @@ fn recorded_with(order: &str, episodes_every: u32) -> Option<Trial> {
     let mut spec = Spec::new(Target::Pid(puppet.0.id()), None, home.path().join("t.trial"));
     spec.interval = Duration::from_millis(100);
     (spec.locks, spec.files, spec.profile) = (true, true, None);
-    spec.episodes_every = NonZeroU32::new(episodes_every);
+    spec.turns_every = NonZeroU32::new(turns_every);
     let stop = AtomicBool::new(false);
     let (begun, begins) = mpsc::channel();
     thread::scope(|scope| {
@@ -275,7 +274,7 @@ fn recorded_with(order: &str, episodes_every: u32) -> Option<Trial> {
 
 fn supported(trial: &Trial) -> bool {
     let capabilities = &trial.manifest().capabilities;
-    let names = ["locks", "file anatomy", "episodes"];
+    let names = ["locks", "file anatomy", "turns"];
     let ours: Vec<_> = capabilities.iter().filter(|c| names.contains(&&*c.name)).collect();
     assert_eq!(ours.len(), names.len(), "{capabilities:?}");
     for capability in &ours {
@@ -380,38 +379,50 @@ fn accesses_that_cannot_be_followed_are_counted() {
     assert!(trial.files().iter().all(|row| row.objects == 0 || row.size_from != 4 << 10));
 }
 
-#[test]
-fn turns_events_and_episodes_are_those_of_the_event_loop() {
-    let Some(trial) = recorded("turns") else { return };
-    let calls = waiting_calls().len() as u64;
-    let of_lists = |class| (0..ROUNDS).filter(|&round| events_of(round) == class).count() as u64;
-    let events = ROUNDS * (calls - 2) + 2 * (0..ROUNDS).map(events_of).sum::<u64>();
-    let sum = |number: fn(&TurnRow) -> u64| trial.turns().iter().map(number).sum::<u64>();
-    assert_eq!((sum(|row| row.turns), sum(|row| row.events)), (ROUNDS * calls, events));
-    assert_eq!(trial.turns().len(), trial.intervals().len());
-    for class in 1..=CLASS_MAX {
-        let rows: Vec<_> = trial.episodes().iter().filter(|row| row.class == class).collect();
-        let sum = |number: fn(&EpisodeRow) -> u64| rows.iter().map(|row| number(row)).sum::<u64>();
-        let single = if class == 1 { ROUNDS * (calls - 2) } else { 0 };
-        let expected = single + 2 * of_lists(u64::from(class));
-        let found = (sum(|row| row.episodes), sum(|row| row.turns), sum(|row| row.events));
-        assert_eq!(found, (expected, expected, expected * u64::from(class)), "class {class}");
-        assert!(rows.iter().all(|row| row.cpu_ns > 0 && row.turns_turns >= row.turns as f64));
-        assert!(rows.iter().all(|row| row.cpu_cpu_ns2 > 0.0));
-    }
+/// The sum of a number over the rows of a kind, and of a size if one is given.
+fn sum(trial: &Trial, which: (StretchKind, Option<u32>), number: fn(&StretchRow) -> u64) -> u64 {
+    let (kind, size) = which;
+    let of = |row: &&StretchRow| row.kind == kind && size.is_none_or(|size| row.size == size);
+    trial.stretches().iter().filter(of).map(number).sum()
 }
 
 #[test]
-fn episodes_that_are_sampled_now_and_then_are_whole_ones() {
+fn turns_and_busy_periods_have_the_receives_of_the_event_loop_and_of_its_client() {
+    let Some(trial) = recorded("turns") else { return };
+    let calls = waiting_calls().len() as u64;
+    let received = calls * (0..ROUNDS).map(receives_of).sum::<u64>();
+    let total = |number: fn(&TurnRow) -> u64| trial.turns().iter().map(number).sum::<u64>();
+    assert_eq!((total(|row| row.turns), total(|row| row.clients)), (ROUNDS * calls, received));
+    // The socket of the client has another port.
+    assert_eq!(total(|row| row.upstreams), ROUNDS * calls);
+    assert_eq!(trial.turns().len(), trial.intervals().len());
+    for size in 1..=3 {
+        let which = (StretchKind::FirstTurn, Some(size));
+        let of_size = |&round: &u64| receives_of(round) == u64::from(size);
+        let expected = calls * (0..ROUNDS).filter(of_size).count() as u64;
+        assert_eq!(sum(&trial, which, |row| row.stretches), expected, "{size}");
+        assert_eq!(sum(&trial, which, |row| row.clients), expected * u64::from(size), "{size}");
+        assert!(sum(&trial, which, |row| row.cpu_ns.cast_unsigned()) > 0, "{size}");
+    }
+    // It sleeps before each turn.
+    assert_eq!(sum(&trial, (StretchKind::Turn, None), |row| row.receives()), 0);
+    let periods = (StretchKind::Period, None);
+    assert_eq!(sum(&trial, periods, |row| row.clients), received);
+    assert_eq!(sum(&trial, periods, |row| row.upstreams), ROUNDS * calls);
+    assert!(trial.stretches().iter().all(|row| !row.held));
+}
+
+#[test]
+fn turns_that_are_sampled_now_and_then_are_whole_ones() {
     let Some(trial) = recorded_with("turns", 2) else { return };
     assert!(trial.turns().len() >= 2 && trial.turns().len() < trial.intervals().len());
     let sampled = |interval: u64| interval.is_multiple_of(2);
     assert!(trial.turns().iter().all(|row| sampled(row.interval) && row.sampled_ns > 0));
-    let rows: Vec<_> = trial.episodes().iter().filter(|row| row.class > 0).collect();
+    let is_turn = |row: &&StretchRow| row.kind == StretchKind::FirstTurn && row.size > 0;
+    let rows: Vec<_> = trial.stretches().iter().filter(is_turn).collect();
     assert!(!rows.is_empty());
     for row in rows {
-        // The event loop sleeps before each turn, so that a stale episode would have several.
-        assert!(sampled(row.interval) && row.turns == row.episodes, "{row:?}");
-        assert_eq!(row.events, row.episodes * u64::from(row.class));
+        assert!(sampled(row.interval), "{row:?}");
+        assert_eq!(row.clients, row.stretches * u64::from(row.size), "{row:?}");
     }
 }

@@ -128,7 +128,8 @@ fn counted(home: &Path, pid: u32, client: impl FnOnce()) -> Option<u64> {
     let spec = Spec {
         interval: Duration::from_millis(100),
         profile: None,
-        episodes_every: None,
+        turns_every: None,
+        hold: None,
         sockets: true,
         ..Spec::new(Target::Pid(pid), None, home.join("out.trial"))
     };

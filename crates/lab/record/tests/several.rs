@@ -72,7 +72,8 @@ fn several_servers_of_one_name_are_named_and_one_with_workers_is_not() {
     let spec = Spec {
         interval: Duration::from_millis(100),
         profile: None,
-        episodes_every: None,
+        turns_every: None,
+        hold: None,
         redact: true,
         ..Spec::new(target, None, home.path().join("out.trial"))
     };

@@ -94,7 +94,8 @@ impl Nginx {
         let spec = Spec {
             interval: Duration::from_millis(100),
             profile: None,
-            episodes_every: None,
+            turns_every: None,
+            hold: None,
             sockets: true,
             tls,
             ..Spec::new(

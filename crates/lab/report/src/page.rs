@@ -19,7 +19,7 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     let facts = facts::facts(analysis);
     let mut listed = tables::first(analysis);
     listed.extend(tables::latencies(analysis));
-    listed.extend(analysis.episodes.as_ref().map(tables::episodes));
+    listed.extend(analysis.stretches.as_ref().map(tables::stretches));
     listed.extend(analysis.waits.iter().flat_map(tables::lock_waits));
     listed.extend(analysis.files.iter().flat_map(tables::files));
     listed.push(tables::losses(analysis));
@@ -78,7 +78,7 @@ pub fn html(analysis: &Analysis) -> String {
             .iter()
             .flat_map(tables::files)
             .chain(analysis.waits.iter().flat_map(tables::lock_waits))
-            .chain(analysis.episodes.as_ref().map(tables::episodes))
+            .chain(analysis.stretches.as_ref().map(tables::stretches))
             .collect(),
         intervals: tables::intervals(analysis),
         losses: tables::losses(analysis),

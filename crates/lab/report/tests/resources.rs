@@ -7,8 +7,8 @@
 use report::{
     Analysis, CompareOptions, Options, Resource, ResourceKind, analyse, compare, html, terminal,
 };
-use trial::episodes::{EpisodeRow, TurnRow};
 use trial::resources::{BoundThread, Device, DeviceKind, DeviceUse};
+use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
 use trial::{CpuModes, Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -80,7 +80,7 @@ impl Server {
             devices.push(self.card_use(k, sent.unsigned_abs(), rate as u64));
         }
         let bound = if self.bound { vec![7] } else { Vec::new() };
-        Made { intervals, devices, bound, episodes: Vec::new() }
+        Made { intervals, devices, bound, stretches: Vec::new() }
     }
 
     fn disk_use(&self, interval: u64, busy_ns: i64) -> DeviceUse {
@@ -130,7 +130,7 @@ struct Made {
     devices: Vec<DeviceUse>,
     /// Threads that are pinned to a CPU.
     bound: Vec<u32>,
-    episodes: Vec<(TurnRow, Vec<EpisodeRow>)>,
+    stretches: Vec<(TurnRow, Vec<StretchRow>)>,
 }
 
 impl Made {
@@ -145,7 +145,7 @@ impl Made {
         let bound = self.bound.iter().map(|&tid| BoundThread { pid: 7, tid, cpu: ITS_CPU });
         writer.bound_threads(&bound.collect::<Vec<_>>());
         self.intervals.iter().for_each(|interval| writer.append(interval).unwrap());
-        self.episodes.iter().for_each(|(turns, rows)| writer.episodes(*turns, rows).unwrap());
+        self.stretches.iter().for_each(|(turns, rows)| writer.stretches(*turns, rows));
         writer.finish().unwrap();
         Trial::open(&path).unwrap()
     }
@@ -377,9 +377,9 @@ fn processes_that_follow_each_other_do_not_take_turns() {
     assert_eq!(line.busy.as_ref().unwrap().cold_at_cap, 0.0);
 }
 
-/// A server with episodes in one interval of ten: a wake costs 300 us, each event 400. Episodes of
-/// each class, in the busier half and in the others.
-fn with_episodes(of_class: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regress::Marginal> {
+/// A server with turns in one interval of ten: a turn costs 300 us, and each receive 400. There are
+/// so many turns and busy periods of each size, in the busier half and in the others.
+fn with_turns(of_size: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regress::Marginal> {
     let mut made = PLAIN.made();
     for interval in &mut made.intervals {
         // A loop that sleeps less the busier it is.
@@ -389,39 +389,48 @@ fn with_episodes(of_class: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regr
     }
     for row in made.intervals.iter().step_by(10) {
         let quiet = row.server.unwrap().total_ns < made.intervals[25].server.unwrap().total_ns / 3;
-        let event_ns = if quiet { 900_000 } else { 400_000 };
-        let of_class = |class: u32| EpisodeRow {
+        let receive_ns = if quiet { 900_000 } else { 400_000 };
+        let of = |kind, size: u32| StretchRow {
             interval: row.index,
-            class,
-            episodes: of_class(class),
-            turns: of_class(class),
-            events: of_class(class) * u64::from(class),
-            cpu_ns: of_class(class).cast_signed() * (300_000 + event_ns * i64::from(class)),
-            ..EpisodeRow::default()
+            kind,
+            held: false,
+            served: true,
+            size,
+            stretches: of_size(size),
+            clients: of_size(size) * u64::from(size),
+            upstreams: 0,
+            cpu_ns: of_size(size).cast_signed() * (300_000 + receive_ns * i64::from(size)),
         };
-        let rows: Vec<EpisodeRow> = (1..9).map(of_class).filter(|row| row.episodes > 0).collect();
-        let turns = rows.iter().map(|row| row.turns).sum();
-        let events: u64 = rows.iter().map(|row| row.events).sum();
-        let sampled_ns = (events as f64 / row.requests * SECOND_NS as f64) as i64;
-        let of_turns = TurnRow { interval: row.index, sampled_ns, turns, events, cpu_ns: 0 };
-        made.episodes.push((of_turns, rows));
+        let kinds = [StretchKind::Turn, StretchKind::Period];
+        let sizes =
+            kinds.into_iter().flat_map(|kind| SIZES[1..].iter().map(move |&size| (kind, size)));
+        let rows: Vec<StretchRow> = sizes.map(|(kind, size)| of(kind, size)).collect();
+        let clients = rows.iter().map(|row| row.clients).sum::<u64>() / 2;
+        let sampled_ns = (clients as f64 / row.requests * SECOND_NS as f64) as i64;
+        let turns = clients / 5;
+        let of_turns = TurnRow { interval: row.index, sampled_ns, turns, clients, upstreams: 0 };
+        made.stretches.push((of_turns, rows));
     }
     change(&mut made);
     let found = analyse(&made.open(), &Options::default()).unwrap();
     resource(&found, "hottest thread").line.as_ref().unwrap().busy.as_ref().unwrap().marginal
 }
 
-#[test]
-fn episodes_with_several_events_say_what_a_request_more_costs() {
-    let found = with_episodes(|_| 20, |_| {}).unwrap();
-    assert!((found.request / 400e-6 - 1.0).abs() < 1e-3, "{found:?}");
-    assert!((found.turns - 8.0 / 36.0).abs() < 1e-3, "{found:?}");
-    // Threads that block have one event in most.
-    assert_eq!(with_episodes(|class| if class == 1 { 90 } else { 1 }, |_| {}), None);
+/// A receive of 400 us, with a fifth of a turn for each.
+fn receive_us(share: f64) -> f64 {
+    400e-6 * share * (-0.25_f64 / 5.0).exp()
 }
 
 #[test]
-fn a_thread_has_its_share_of_the_episodes() {
+fn turns_with_several_receives_say_what_a_request_more_costs() {
+    let found = with_turns(|_| 20, |_| {}).unwrap();
+    assert!((found.at_cap / receive_us(1.0) - 1.0).abs() < 5e-3, "{found:?}");
+    // Threads that block have one receive in most.
+    assert_eq!(with_turns(|size| if size == 1 { 900 } else { 1 }, |_| {}), None);
+}
+
+#[test]
+fn a_thread_has_its_share_of_the_turns() {
     let half = |made: &mut Made| {
         for interval in &mut made.intervals {
             let all = interval.threads[0].clone();
@@ -435,22 +444,42 @@ fn a_thread_has_its_share_of_the_episodes() {
             interval.threads = vec![part(7, 60), part(8, 40)];
         }
     };
-    let found = with_episodes(|_| 20, half).unwrap();
-    assert!((found.request / 240e-6 - 1.0).abs() < 1e-3, "{found:?}");
+    let found = with_turns(|_| 20, half).unwrap();
+    assert!((found.at_cap / receive_us(0.6) - 1.0).abs() < 5e-3, "{found:?}");
 }
 
-/// Episodes of the warm-up, when requests cost twice as much, changed the capacity.
+/// Turns of the warm-up, when requests cost twice as much, changed the capacity.
 #[test]
-fn episodes_of_intervals_that_are_not_fitted_do_not_count() {
+fn turns_of_intervals_that_are_not_fitted_do_not_count() {
     let warm_up = |made: &mut Made| {
         let last = made.intervals.len() - 1;
         let index = made.intervals[last - last % 10].index;
         made.intervals[last - last % 10].phase = Some("warm-up".to_string());
-        let (_, rows) = made.episodes.iter_mut().find(|(t, _)| t.interval == index).unwrap();
-        rows.iter_mut().for_each(|row| row.cpu_ns *= i64::from(row.class));
+        let (_, rows) = made.stretches.iter_mut().find(|(t, _)| t.interval == index).unwrap();
+        rows.iter_mut().for_each(|row| row.cpu_ns *= i64::from(row.size));
     };
-    let found = with_episodes(|_| 20, warm_up).unwrap();
-    assert!((found.request / 400e-6 - 1.0).abs() < 1e-3, "{found:?}");
+    let found = with_turns(|_| 20, warm_up).unwrap();
+    assert!((found.at_cap / receive_us(1.0) - 1.0).abs() < 5e-3, "{found:?}");
+}
+
+/// A constant rate had no capacity, whatever was known.
+#[test]
+fn a_constant_rate_has_a_capacity_if_turns_show_the_cost() {
+    fn constant(made: &mut Made) {
+        let like = made.intervals[25].clone();
+        for (at, interval) in made.intervals.iter_mut().enumerate() {
+            let requests = like.requests * (1.0 + 0.01 * (at % 3) as f64);
+            let (index, start_ns) = (interval.index, interval.start_ns);
+            *interval = Interval { index, start_ns, requests, ..like.clone() };
+            interval.threads[0].total_ns += 1_000_000 * (at % 5) as i64;
+            interval.threads[0].user_ns += 1_000_000 * (at % 5) as i64;
+        }
+    }
+    let mut made = PLAIN.made();
+    constant(&mut made);
+    let without = analyse(&made.open(), &Options::default()).unwrap();
+    assert!(without.capacity.value.is_none(), "{:?}", without.capacity);
+    assert!(with_turns(|_| 20, constant).is_some());
 }
 
 #[test]

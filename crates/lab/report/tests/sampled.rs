@@ -1,11 +1,11 @@
-//! Lock waits, file access and episodes in a report.
+//! Lock waits, file access and turns in a report.
 
 #![allow(clippy::unwrap_used)]
 
 use report::{Analysis, Options, analyse, html, terminal};
-use trial::episodes::{EpisodeRow, TurnRow};
 use trial::files::{Delays, Direction, FileRow};
 use trial::profile::{Frame, FrameMode, Owner, Stack};
+use trial::stretches::{StretchKind, StretchRow, TurnRow};
 use trial::waits::{LockKind, WaitRow, Word};
 use trial::{Histogram, Interval, Loss, Manifest, Modes, Trial, Writer};
 
@@ -214,57 +214,59 @@ fn calls_on_a_log_that_was_open_before_are_not_a_warning() {
     assert!(warns && text.contains("1 files: mapped"), "{text}");
 }
 
+/// Turns of 20 µs and 10 µs for each receive, and busy periods of 30 µs and 12 µs.
+fn stretches(interval: u64, held: bool) -> Vec<StretchRow> {
+    let kinds = [(StretchKind::Turn, 20_000, 10_000), (StretchKind::Period, 30_000, 12_000)];
+    let of_kind = |(kind, fixed_ns, each_ns): (StretchKind, i64, i64)| {
+        [(0, 0), (1, 1), (5, 6), (65, 100)].map(|(size, receives)| StretchRow {
+            interval,
+            kind,
+            held,
+            served: receives > 0,
+            size,
+            stretches: 10,
+            clients: 9 * receives,
+            upstreams: receives,
+            cpu_ns: 10 * (fixed_ns + each_ns * receives.cast_signed()),
+        })
+    };
+    kinds.into_iter().flat_map(of_kind).collect()
+}
+
 #[test]
-fn episodes_are_shown_by_their_events_with_the_cost_of_one_more() {
-    // 20 µs for an episode and 10 µs for each of its events, ± 1 µs; 3 µs without events.
-    let add = |writer: &mut Writer| {
+fn turns_and_busy_periods_are_shown_by_their_receives() {
+    let add = |writer: &mut Writer, held: bool| {
         for interval in [4, 8] {
-            let rows = [0, 1, 2, 5, 63].map(|class| {
-                let cpu_ns = if class == 0 { 3_000 } else { 20_000 + 10_000 * i64::from(class) };
-                let (low, high) = ((cpu_ns - 1_000) as f64, (cpu_ns + 1_000) as f64);
-                let events = f64::from(class);
-                EpisodeRow {
-                    interval,
-                    class,
-                    episodes: 10,
-                    turns: 20,
-                    events: 10 * u64::from(class),
-                    cpu_ns: 10 * cpu_ns,
-                    turns_turns: 40.0,
-                    turns_events: 20.0 * events,
-                    events_events: 10.0 * events * events,
-                    turns_cpu_ns: 20.0 * cpu_ns as f64,
-                    events_cpu_ns: 10.0 * events * cpu_ns as f64,
-                    cpu_cpu_ns2: 5.0 * (low * low + high * high),
-                }
-            });
             let sampled_ns = SECOND_NS;
-            let turns = TurnRow { interval, sampled_ns, turns: 200, events: 800, cpu_ns: 1 };
-            writer.episodes(turns, &rows).unwrap();
+            let turns = TurnRow { interval, sampled_ns, turns: 200, clients: 900, upstreams: 100 };
+            let mut rows = stretches(interval, false);
+            rows.extend(held.then(|| stretches(interval, true)).into_iter().flatten());
+            writer.stretches(turns, &rows);
         }
     };
-    let analysis = analysed(add);
-    let episodes = analysis.episodes.as_ref().unwrap();
-    assert_eq!((episodes.episodes, episodes.turns, episodes.seconds), (100, 400, 2.0));
-    assert_eq!((episodes.turns_per_s, episodes.events_per_turn), (200.0, 4.0));
-    assert!((episodes.event_us.unwrap() - 10.0).abs() < 1e-6, "{episodes:?}");
-    // 80 residuals of 1 µs, and events that differ from their mean.
-    let events = [1.0, 2.0, 5.0, 63.0];
-    let squares = events.map(|events: f64| 20.0 * (events - 17.75).powi(2)).iter().sum::<f64>();
-    let se = (80.0 / 78.0 / squares).sqrt();
-    assert!((episodes.event_us_se.unwrap() - se).abs() < 1e-6, "{episodes:?}");
-    let rows: Vec<_> = episodes.by_events.iter().map(|r| (r.events_from, r.events_to)).collect();
-    assert_eq!(rows, [(0, Some(0)), (1, Some(1)), (2, Some(2)), (4, Some(7)), (63, None)]);
-    let row = &episodes.by_events[3];
-    assert_eq!((row.episodes, row.turns_per_episode, row.cpu_us), (20, 2.0, 70.0));
+    let analysis = analysed(|writer| add(writer, false));
+    let found = analysis.stretches.as_ref().unwrap();
+    assert_eq!((found.turns, found.seconds, found.turns_per_s), (400, 2.0, 200.0));
+    assert_eq!((found.clients, found.upstreams), (1_800, 200));
+    let rows: Vec<_> = found.by_size.iter().map(|r| (r.receives_from, r.receives_to)).collect();
+    assert_eq!(rows, [(0, Some(0)), (1, Some(1)), (5, Some(8)), (65, None)]);
+    let row = &found.by_size[2];
+    assert_eq!((row.turns.count, row.turns.receive_us), (20, Some(80.0 / 6.0)));
+    assert_eq!((row.periods.count, row.periods.receive_us), (20, Some(102.0 / 6.0)));
+    assert_eq!((row.held.count, row.held.receive_us), (0, None));
     let text = terminal(&analysis, 80);
     assert_narrow(&text);
-    for words in ["4-7", "from 63", "an event more: 10.00 µs", "200 turns/s of 4.00 events"] {
+    for words in ["5-8", "from 65", "200 turns/s", "1,800 receives from clients, 200 from others"] {
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(words), "no {words:?} in {text}");
     }
-    assert!(html(&analysis).contains("CPU time from wake to sleep"));
+    assert!(!text.contains("after holds"), "{text}");
+    assert!(html(&analysis).contains("by how many receives the server works off in a row"));
     let json = serde_json::to_value(&analysis).unwrap();
-    assert_eq!(json.pointer("/episodes/by_events/1/cpu_us").unwrap(), 30.0);
-    assert!(analysed(|_| ()).episodes.is_none());
+    assert_eq!(json.pointer("/stretches/by_size/1/turns/receive_us").unwrap(), 30.0);
+    assert!(analysed(|_| ()).stretches.is_none());
+    let held = analysed(|writer| add(writer, true));
+    let text = terminal(&held, 80);
+    assert_narrow(&text);
+    assert!(text.contains("after holds"), "{text}");
 }

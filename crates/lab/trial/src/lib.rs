@@ -3,8 +3,8 @@
 //! A trial is one experiment on one machine, in one SQLite file: a description of the machine and
 //! the server ([`Manifest`]), the measurements of every interval ([`Interval`]), latencies
 //! ([`LatencyRow`]), requests by class ([`classes`]), the CPU profile ([`profile`]), hardware
-//! counters ([`counters`]), turns and episodes ([`episodes`]), lock waits ([`waits`]), file access
-//! ([`files`]), disks and network cards ([`resources`]), losses ([`Loss`]) and predictions
+//! counters ([`counters`]), turns and busy periods ([`stretches`]), lock waits ([`waits`]), file
+//! access ([`files`]), disks and network cards ([`resources`]), losses ([`Loss`]) and predictions
 //! ([`Prediction`]).
 //!
 //! - `record` and the demo use a [`Writer`]. Each interval is one transaction in WAL mode, so that
@@ -31,7 +31,6 @@
 pub mod classes;
 pub mod counters;
 mod digest;
-pub mod episodes;
 mod error;
 pub mod files;
 mod intervals;
@@ -43,6 +42,7 @@ mod reader;
 pub mod resources;
 mod rows;
 mod schema;
+pub mod stretches;
 mod table;
 mod thin;
 pub mod waits;

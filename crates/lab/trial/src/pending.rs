@@ -10,11 +10,11 @@ use rusqlite::Connection;
 
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
-use crate::episodes::{EpisodeRow, TurnRow};
 use crate::files::FileRow;
 use crate::meta;
 use crate::profile::{Frame, ProfileInfo, SampleRow, Stack};
 use crate::resources::{BoundThread, DeviceUse};
+use crate::stretches::{StretchRow, TurnRow};
 use crate::table;
 use crate::waits::WaitRow;
 
@@ -35,7 +35,7 @@ pub(crate) struct Pending {
     pub(crate) counters: Vec<CounterRow>,
     pub(crate) counted: Vec<CountedRow>,
     pub(crate) turns: Vec<TurnRow>,
-    pub(crate) episodes: Vec<EpisodeRow>,
+    pub(crate) stretches: Vec<StretchRow>,
 }
 
 impl Pending {
@@ -59,7 +59,7 @@ impl Pending {
         table::insert(&self.counters, connection)?;
         table::insert(&self.counted, connection)?;
         table::insert(&self.turns, connection)?;
-        table::insert(&self.episodes, connection)
+        table::insert(&self.stretches, connection)
     }
 
     /// Drops what [`write`](Pending::write) has written, once its transaction has committed.

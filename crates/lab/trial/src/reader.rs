@@ -17,13 +17,13 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
-use crate::episodes::{EpisodeRow, TurnRow};
 use crate::error::{Error, Place};
 use crate::files::FileRow;
 use crate::model::{Interval, LatencyRow, Loss, Manifest, Prediction};
 use crate::profile::{self, Frame, Profile, ProfileInfo, SampleRow, Stack};
 use crate::resources::{BoundThread, DeviceUse};
 use crate::schema::{APPLICATION_ID, HEADER_BYTES, Header, SCHEMA_VERSION, header};
+use crate::stretches::{StretchRow, TurnRow};
 use crate::table::{self, Span, WHOLE};
 use crate::waits::{self, WaitRow};
 use crate::{digest, intervals, meta};
@@ -51,7 +51,7 @@ pub struct Trial {
     pub(crate) counters: Vec<CounterRow>,
     pub(crate) counted: Vec<CountedRow>,
     pub(crate) turns: Vec<TurnRow>,
-    pub(crate) episodes: Vec<EpisodeRow>,
+    pub(crate) stretches: Vec<StretchRow>,
 }
 
 impl Trial {
@@ -65,7 +65,7 @@ impl Trial {
     }
 
     /// Reads only what the load lines of the CPU need: the manifest, the intervals with their
-    /// threads, pinned threads, turns and episodes. It takes a tenth of the time of
+    /// threads, pinned threads, turns and stretches. It takes a tenth of the time of
     /// [`open`](Trial::open), because most of a trial is its profile. Only what is read is checked,
     /// and there is no digest of a part. So damaged values can go unnoticed.
     pub fn open_intervals(path: impl AsRef<Path>) -> Result<Trial, Error> {
@@ -78,7 +78,7 @@ impl Trial {
                 intervals: intervals::read_with_threads(read, &WHOLE).map_err(sql)?,
                 bound_threads: table::read(read, place, &WHOLE)?,
                 turns: table::read(read, place, &WHOLE)?,
-                episodes: table::read(read, place, &WHOLE)?,
+                stretches: table::read(read, place, &WHOLE)?,
                 path: place.path.to_owned(),
                 ..Trial::default()
             })
@@ -199,8 +199,8 @@ accessors! {
     counted: [CountedRow] = counted;
     /// Turns of the server's threads, one row for each interval that was sampled.
     turns: [TurnRow] = turns;
-    /// Episodes of the server's threads, ordered by interval and class.
-    episodes: [EpisodeRow] = episodes;
+    /// Stretches of the server's threads, ordered by interval, kind and size.
+    stretches: [StretchRow] = stretches;
 }
 
 /// Reads a trial in one read transaction, so that all of it is from one moment of the recording.
@@ -358,7 +358,7 @@ fn rest(connection: &Connection, place: &Place<'_>, span: &Span) -> Result<Trial
         classes: table::read(connection, place, span)?,
         counters: table::read(connection, place, span)?,
         turns: table::read(connection, place, span)?,
-        episodes: table::read(connection, place, span)?,
+        stretches: table::read(connection, place, span)?,
         device_uses: table::read(connection, place, span)?,
         bound_threads: table::read(connection, place, span)?,
         path: place.path.to_owned(),

@@ -1,5 +1,5 @@
 //! The writer's methods that add rows of the tables beside the intervals: profile, lock waits,
-//! files, classes, devices, counters, episodes.
+//! files, classes, devices, counters, stretches.
 //!
 //! Rows are written with the next interval that is appended, in its transaction, or at
 //! [`finish`](Writer::finish): a killed recorder leaves no interval with half of its rows, and no
@@ -7,12 +7,12 @@
 
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
-use crate::episodes::{EpisodeRow, TurnRow};
 use crate::error::Error;
 use crate::files::FileRow;
 use crate::pending::Numbered;
 use crate::profile::{self, Frame, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 use crate::resources::{BoundThread, DeviceUse};
+use crate::stretches::{StretchRow, TurnRow};
 use crate::waits::WaitRow;
 use crate::writer::Writer;
 
@@ -103,20 +103,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds the turns of an interval and its episodes by class. Errors: [`Error::Refused`] if a sum
-    /// is not a finite number.
-    pub fn episodes(&mut self, turns: TurnRow, rows: &[EpisodeRow]) -> Result<(), Error> {
-        let finite = |row: &EpisodeRow| {
-            let of_turns = [row.turns_turns, row.turns_events, row.turns_cpu_ns];
-            let others = [row.events_events, row.events_cpu_ns, row.cpu_cpu_ns2];
-            of_turns.iter().chain(&others).all(|sum| sum.is_finite())
-        };
-        if !rows.iter().all(finite) {
-            return Err(self.place("writing episodes").refused("a sum is not a number"));
-        }
+    /// Adds the turns of an interval and its stretches.
+    pub fn stretches(&mut self, turns: TurnRow, rows: &[StretchRow]) {
+        debug_assert!(rows.iter().all(|row| row.interval == turns.interval));
         self.pending.turns.push(turns);
-        self.pending.episodes.extend_from_slice(rows);
-        Ok(())
+        self.pending.stretches.extend_from_slice(rows);
     }
 
     fn check_stacks(

@@ -8,7 +8,7 @@
 pub(crate) const APPLICATION_ID: u32 = 0x506C_6D73;
 
 /// The schema version this crate writes, and the newest it reads.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// Version 1.
 ///
@@ -55,8 +55,9 @@ CREATE TABLE prediction (
 );
 ";
 
-/// The tables that later versions added, each "if not exists": version 3 the turns and episodes,
-/// version 2 the others. Opening an older trial for writing adds those that it lacks.
+/// The tables that later versions added, each "if not exists": version 4 the turns and stretches,
+/// version 2 the others. Version 3 had other tables of turns, which are not read any more. Opening
+/// an older trial for writing adds those that it lacks.
 pub(crate) const ADDED: [&str; 7] = [
     crate::profile::CREATE,
     crate::waits::CREATE,
@@ -64,7 +65,7 @@ pub(crate) const ADDED: [&str; 7] = [
     crate::classes::CREATE,
     crate::resources::CREATE,
     crate::counters::CREATE,
-    crate::episodes::CREATE,
+    crate::stretches::CREATE,
 ];
 
 /// Fields of a SQLite file's header.
@@ -132,7 +133,7 @@ mod tests {
         assert!(old.complete());
         assert_eq!((old.manifest().schema, old.losses()[0].count), (1, 3));
         assert!(old.samples().is_empty() && old.profile_info().is_none());
-        assert!(old.turns().is_empty() && old.episodes().is_empty());
+        assert!(old.turns().is_empty() && old.stretches().is_empty());
 
         assert!(Writer::reopen(&path).unwrap().finish().unwrap().complete);
         let new = Trial::open(&path).unwrap();

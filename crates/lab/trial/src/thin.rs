@@ -10,7 +10,7 @@
 //!
 //! Only what a continuous recording has takes part: intervals with their CPUs and threads,
 //! latencies, classes, devices, pinned threads and losses. A profile, counters, waits, files and
-//! episodes are left out of the result. [`Trial::has_samples`] says whether there are any.
+//! stretches are left out of the result. [`Trial::has_samples`] says whether there are any.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Trial {
             && self.counters.is_empty()
             && self.counted.is_empty()
             && self.turns.is_empty()
-            && self.episodes.is_empty()
+            && self.stretches.is_empty()
             && self.predictions.is_empty())
     }
 
@@ -116,7 +116,7 @@ impl Trial {
         self.counters.retain(|row| within(row.interval));
         self.counted.retain(|row| within(row.interval));
         self.turns.retain(|row| within(row.interval));
-        self.episodes.retain(|row| within(row.interval));
+        self.stretches.retain(|row| within(row.interval));
         self
     }
 

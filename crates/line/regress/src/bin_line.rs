@@ -34,16 +34,17 @@
 use serde::Serialize;
 
 use crate::bins::Bin;
-use crate::busy::{BusyFit, Known, Marginal, fit_busy};
+use crate::busy::{BusyFit, Known, fit_busy};
 use crate::capacity::{AUTOCORRELATION_MAX, Capacity, EFFECTIVE_DOF_MIN, Question, variance_at};
 use crate::curvature::{Curvature, curvature_of};
 use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
 use crate::linear::{Design, two_stage};
 use crate::load_line::{
-    BUSY_BELOW, Checks, INTERVALS_MIN, SEEN_FOLDS_MAX, SEEN_MIN, Trust, check_terms, trust,
+    BUSY_BELOW, Checks, INTERVALS_MIN, Needs, SEEN_FOLDS_MAX, SEEN_MIN, Trust, check_terms, trust,
     why_not_wakes,
 };
+use crate::marginal::Marginal;
 use crate::sums::Sums;
 use crate::wakes::instruments;
 use crate::why::Why;
@@ -70,7 +71,7 @@ pub struct BinLineInput<'a> {
     pub wakes_known: bool,
     /// Whether many processes take turns on the resource.
     pub processes_alternate: bool,
-    /// What a request costs within an episode, if episodes were counted.
+    /// What a request costs at the cap, if turns and busy periods show it.
     pub marginal: Option<Marginal>,
     /// Level of the intervals.
     pub level: f64,
@@ -157,7 +158,8 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         (model, fit, capacity) = (Model::Wakes, wakes, of_wakes.clone());
     }
     let reach = data.reach(&straight) / cap;
-    let asked = reach < BUSY_BELOW && capacity.identifiable.is_ok();
+    let needs = Needs::of(&capacity.identifiable, input.marginal.is_some());
+    let asked = reach < BUSY_BELOW && needs == Needs::Nothing;
     if let Some(busy) = asked.then(|| data.busy(input, reach * cap, question)).flatten() {
         (model, capacity) = (Model::Busy, busy);
     }
@@ -171,6 +173,7 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         slope_t: straight.b / se_slope,
         reach,
         is_busy,
+        has_marginal: input.marginal.is_some(),
         set_aside: (0, 0),
         curvature: curvature.as_ref(),
         folds: variation::folds_of(&data.rates()),
@@ -548,6 +551,7 @@ impl Data {
             wakes: input.wakes_known.then_some(&self.w),
             processes_alternate: input.processes_alternate,
             marginal: input.marginal,
+            is_constant: variation::check_groups(&self.rates()).is_err(),
             means_of: Some(&means_of),
             ..Known::default()
         };

@@ -15,16 +15,14 @@
 //! assumes half of the cost in the busier intervals, and the interval covers the range from zero to
 //! the whole cost.
 //!
-//! **Episodes**, if they were counted, are a second estimate that needs no extrapolation: the
-//! difference in cost between an episode and an episode with one more request ([`Marginal`]). This
-//! difference is nearly the cost of a request at the cap, where the loop needs fewer turns for each
-//! request. The two estimates are averaged, weighted by their variances, and the interval covers
-//! their difference.
+//! **Turns and busy periods**, if they were counted, are a second estimate that needs no
+//! extrapolation ([`crate::marginal`]). The two estimates are averaged, weighted by their
+//! variances, and the interval covers their difference. With this estimate the rate need not vary.
 //!
 //! **The lower end** of the interval is at most the rate at which the cap is reached if a request
-//! costs as much at the cap as in the busiest interval. For some servers a request gets no cheaper
-//! as the server gets busier: a proxy that connects to the origin for each miss, or two hops in one
-//! process.
+//! costs as much at the cap as in the busiest interval, unless turns show what it costs. For some
+//! servers a request gets no cheaper as the server gets busier: a proxy that connects to the origin
+//! for each miss, or two hops in one process.
 //!
 //! **Priors.** The cost of a wake in microseconds is about the same for all measured servers and
 //! machines ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine this cost poorly, so that
@@ -38,13 +36,14 @@
 //! − C/cap` of the requests finds the CPU idle and wakes it.
 
 use nalgebra::{SMatrix, SVector};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::Unfit;
 use crate::capacity::{Autocorrelation, Capacity, Question};
 use crate::dist::{t_critical, t_upper_p, weighted_median};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
+use crate::marginal::Marginal;
 use crate::why::Why;
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
@@ -58,14 +57,6 @@ pub const COLD_AFTER_S: f64 = 20e-6;
 /// Sd of the log of the capacity, because the cost does not fall exactly as in the model: at the
 /// cap, and for each unit of the cap between the data and the cap.
 pub const MODEL_SD: (f64, f64) = (0.10, 0.30);
-/// At the cap a request costs less than in an episode, because more requests share each turn of the
-/// event loop. The logarithm of that factor is this, times the turns per request in the data.
-pub const TURN_COST: f64 = 0.25;
-/// Sd of the log of the capacity by episodes.
-pub const EPISODES_SD: f64 = 0.15;
-/// Episodes are ignored if their estimate and the line's differ by this factor: then the events are
-/// not requests.
-const EPISODES_DIFFER_MAX: f64 = 2.0;
 /// Priors and interval are so many times wider if the wakes are assumed.
 const ASSUMED_WIDER: f64 = 2.0;
 /// The fixed use has a prior with mean 0 and this sd, as a share of the cap: a server that waits
@@ -102,22 +93,6 @@ const P: usize = 4;
 
 type Vector = SVector<f64, P>;
 type Matrix = SMatrix<f64, P, P>;
-
-/// What a request costs within an episode of an event loop, from a wake to the next sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Marginal {
-    /// Growth of an episode's CPU time with its requests, in units of the cost.
-    pub request: f64,
-    /// Turns of the loop per request.
-    pub turns: f64,
-}
-
-impl Marginal {
-    /// What a request costs at the cap.
-    fn at_cap(&self) -> f64 {
-        self.request * (-TURN_COST * self.turns).exp()
-    }
-}
 
 /// Wakes per request as the CPU gets busy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -193,10 +168,12 @@ pub struct BusyFit {
     pub a: f64,
     /// Cost of a request without wakes.
     pub b: f64,
-    /// The same at the cap, where episodes correct it.
+    /// The same at the cap, where turns and busy periods correct it.
     pub b_at_cap: f64,
-    /// What episodes say, if they were counted and are those of an event loop.
+    /// What turns and busy periods say, if they were counted.
     pub marginal: Option<Marginal>,
+    /// The rate at the cap by the line alone, without what turns and busy periods say.
+    pub alone: f64,
     /// Cost of a wake on a warm CPU.
     pub wake: f64,
     /// What a wake costs in addition for each unit of `ln(1 + d/d₀)`.
@@ -242,6 +219,7 @@ impl BusyFit {
             *(if self.at(middle) < used { &mut low } else { &mut high }) = middle;
         }
         let part = low / self.capacity.value;
+        self.alone *= part;
         self.capacity.value *= part;
         for interval in [&mut self.capacity.interval, &mut self.capacity.line_interval] {
             if let Interval::Bounded { low, high } = interval {
@@ -289,6 +267,8 @@ pub(crate) struct Known<'k> {
     pub(crate) asked_at: Option<f64>,
     pub(crate) processes_alternate: bool,
     pub(crate) marginal: Option<Marginal>,
+    /// Whether the rate did not vary enough for a line. Then only the marginal cost counts.
+    pub(crate) is_constant: bool,
     /// For rows that are means of several intervals: the number of intervals, and the sum of
     /// squares of their costs about the mean, as parts of it.
     pub(crate) means_of: Option<&'k [(f64, f64)]>,
@@ -354,21 +334,26 @@ pub(crate) fn fit_busy(
     let (other, probability) = of_wakes.other;
     let of_kind = probability * ((b + other * wake) / (b + warm)).ln().powi(2);
     let of_model = of_model.powi(2) + (of_cold / at_cap).powi(2) + of_kind;
-    let alike = |marginal: &Marginal| {
-        let ratio = marginal.at_cap() / cap / at_cap;
-        of_wakes.at_cap == 0.0 && ratio < EPISODES_DIFFER_MAX && ratio > 1.0 / EPISODES_DIFFER_MAX
-    };
-    let marginal = known.marginal.filter(alike);
-    // The part of the episodes, and by how much they change the log of the capacity.
+    let marginal = known.marginal;
+    // The part of the marginal cost, and by how much it changes the log of the cost.
     let (part, change) = marginal.map_or((0.0, 0.0), |marginal| {
-        let of_both = of_line + of_model + EPISODES_SD.powi(2);
-        ((of_line + of_model) / of_both, (at_cap / (marginal.at_cap() / cap)).ln())
+        let of_both = of_line + of_model + marginal.sd.powi(2);
+        let part = if known.is_constant { 1.0 } else { (of_line + of_model) / of_both };
+        (part, (marginal.at_cap / cap / at_cap).ln())
     });
-    let at_cap = at_cap / (part * change).exp();
+    let of_marginal = marginal.map_or(0.0, |marginal| marginal.sd.powi(2));
+    let alone = free / at_cap;
+    let at_cap = at_cap * (part * change).exp();
     let value = free / at_cap;
-    let of_line = (1.0 - part) * of_line;
-    let of_model = (1.0 - part) * of_model + part * (1.0 - part) * change.powi(2);
-    let stays = rate_if_cost_stays(&rows, &line);
+    // The variance of a mean with weights by variances; the difference of both is an error, too.
+    let of_line = (1.0 - part).powi(2) * of_line;
+    let of_model = (1.0 - part).powi(2) * of_model
+        + part.powi(2) * of_marginal
+        + part * (1.0 - part) * change.powi(2);
+    let stays = match marginal {
+        Some(_) => f64::INFINITY,
+        None => rate_if_cost_stays(&rows, &line),
+    };
     let residuals: Vec<f64> = rows.iter().map(|row| (row.used / line.use_in(row).0).ln()).collect();
     let correlation = Autocorrelation::of(&residuals, P);
     // Only the line is known better with more intervals.
@@ -383,6 +368,7 @@ pub(crate) fn fit_busy(
         b: cap * b,
         b_at_cap: cap * (at_cap - warm - of_cold),
         marginal,
+        alone,
         wake: cap * wake,
         cold: cap * cold,
         wakes: of_wakes,
@@ -605,25 +591,23 @@ mod tests {
     }
 
     #[test]
-    fn episodes_and_the_line_are_averaged_and_the_interval_covers_both() {
+    fn turns_and_the_line_are_averaged_and_the_interval_covers_both() {
         let [rate, cost, wakes] = LOOP.intervals(0.5, 0.04);
-        let fit = |request: f64| {
-            let marginal = Some(Marginal { request, turns: 0.4 });
+        let fit = |at_cap: f64| {
+            let marginal = Some(Marginal { at_cap, sd: 0.15, held: false });
             fit_busy(&rate, &cost, Known { marginal, ..of(&wakes) }, QUESTION).unwrap()
         };
         let width = |fit: &BusyFit| {
             let (low, high) = fit.capacity.interval.bounds().unwrap();
             (high / low).ln()
         };
-        let (same, costlier) = (fit(20e-6 * 0.1_f64.exp()), fit(30e-6));
+        let (same, costlier) = (fit(20e-6), fit(30e-6));
         assert!((same.capacity.value / LOOP.capacity() - 1.0).abs() < 0.1, "{same:?}");
         assert!(width(&same) < 0.8 * width(&LOOP.fit(0.5, 0.04)), "{same:?}");
         assert!(width(&costlier) > 1.1 * width(&same));
         let value = costlier.capacity.value;
         assert!(value < 0.95 * same.capacity.value && value > 1.0 / 30e-6, "{costlier:?}");
         assert!((costlier.at(value) - 1.0).abs() < 1e-3, "{}", costlier.at(value));
-        // Five times the cost is not that of the same requests.
-        assert_eq!(fit(100e-6).marginal, None);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | [`modes`] | user, kernel and idle with one design and one vector of weights; closure |
 //! | [`capacity`] | the rate at which a line meets the cap, with three intervals |
 //! | [`wakes`] | the line with wakes, in two stages |
+//! | [`marginal`] | what a request costs at saturation, by turns and busy periods |
 //! | [`load_line`](mod@load_line) | the complete analysis of one resource |
 //! | [`costs`](mod@costs) | costs of parts of the work, which add up to the total |
 //! | [`classes`](mod@classes) | costs of requests by class, none of them negative |
@@ -60,9 +61,9 @@
 //!     before each wake. A wake costs more the longer the CPU was idle, because its caches are
 //!     cold. The priors of w₀ and w₁ are in microseconds, from real servers: the cost of a wake was
 //!     the same on two kinds of machine. At the cap d is zero, and an event loop does not wake.
-//!     Where episodes were counted (the work of a thread from a wake to its next sleep), the cost
-//!     of one more request in an episode is a second estimate without extrapolation. The two
-//!     estimates are averaged.
+//!     Where turns of the event loop and busy periods were counted, what one more request adds to
+//!     them is a second estimate without extrapolation (`marginal`). The two estimates are
+//!     averaged, and the rate need not vary.
 //! - **Intervals.** The line has Fieller's interval. The interval shown with a capacity is for a
 //!   *future saturated interval*: inverse prediction with v = s² + (r·cap)², where s is the
 //!   residual sd to expect at the cap, and r is the sd between runs. r is 3 % unless the caller has
@@ -119,6 +120,7 @@ pub mod interval;
 pub mod line;
 pub mod linear;
 pub mod load_line;
+pub mod marginal;
 pub mod modes;
 pub mod objective;
 pub mod ratio;
@@ -137,7 +139,7 @@ mod why;
 
 pub use bin_line::{BinLine, BinLineInput, Model, WINDOWS_MIN, line_of};
 pub use bootstrap::{block_bootstrap, block_length};
-pub use busy::{BusyFit, Marginal, WakesByUse};
+pub use busy::{BusyFit, WakesByUse};
 pub use capacity::Capacity;
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::equivalent;
@@ -151,6 +153,7 @@ pub use linear::{Design, LinearFit, least_squares};
 pub use load_line::{
     BUSY_BELOW, Fit, Headline, LoadLine, LoadLineInput, REACH_MIN, Trust, load_line,
 };
+pub use marginal::{Evidence, Marginal, OfSize};
 pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;

@@ -21,7 +21,7 @@
 
 use serde::Serialize;
 
-use crate::busy::{BusyFit, Known, Marginal, fit_busy};
+use crate::busy::{BusyFit, Known, fit_busy};
 use crate::capacity::{
     BETWEEN_RUN_DEFAULT, Capacity, EFFECTIVE_DOF_MIN, Errors, Question, Reading, weighted,
 };
@@ -29,6 +29,7 @@ use crate::curvature::{Curvature, curvature};
 use crate::dist::t_critical;
 use crate::line::{Line, TheilSen, theil_sen};
 use crate::linear::{Design, check_column, check_level, least_squares, scaled};
+use crate::marginal::Marginal;
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
 use crate::small::Moments;
 use crate::wakes::{WakesFit, fit_wakes};
@@ -72,7 +73,7 @@ pub struct LoadLineInput<'a> {
     pub cpu_time: bool,
     /// Whether many processes take turns on the resource, as with a process for each connection.
     pub processes_alternate: bool,
-    /// What a request costs within an episode, if episodes were counted.
+    /// What a request costs at the cap, if turns and busy periods show it.
     pub marginal: Option<Marginal>,
     /// The use at which the resource counts as exhausted: 1.0 for one CPU.
     pub cap: f64,
@@ -266,6 +267,7 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         slope_t: line.straight.line.slope / line.straight.line.se_slope,
         reach,
         is_busy: line.busy.is_some(),
+        has_marginal: input.marginal.is_some(),
         set_aside: (set_aside, line.n),
         curvature: line.curvature.as_ref(),
         folds: variation::folds(input.rate),
@@ -357,18 +359,36 @@ fn reach(input: &LoadLineInput<'_>, robust: &Robust) -> f64 {
     kept.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
 }
 
+/// What the line of a busy CPU needs from the data, besides what it always needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing: the straight line gives a capacity, or turns show what a request costs at the cap.
+    Nothing,
+    /// The use has to rise with the rate. Residuals that are correlated because the line is
+    /// straight say nothing against this line.
+    Rise,
+    /// Rates that differ.
+    AnotherRate,
+}
+
+impl Needs {
+    pub(crate) fn of(straight: &Result<(), Why>, has_marginal: bool) -> Needs {
+        match straight {
+            _ if has_marginal => Needs::Nothing,
+            Ok(()) => Needs::Nothing,
+            Err(Why::NeighboursAlike { .. }) => Needs::Rise,
+            Err(_) => Needs::AnotherRate,
+        }
+    }
+}
+
 /// The line of a busy CPU, if the data end too early for the headline.
 fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Option<BusyFit> {
     // A server that never sleeps spends its CPU time waiting.
     let sleeps = input.wakes.is_none_or(|wakes| wakes.iter().any(|each| *each > 0.0));
     let asked = input.cpu_time && sleeps && line.reach < BUSY_BELOW;
-    // Residuals that are correlated because the line is straight say nothing against this line.
-    let straight_is_wrong = match &line.headline_capacity().identifiable {
-        Ok(()) => false,
-        Err(Why::NeighboursAlike { .. }) => true,
-        Err(_) => return None,
-    };
-    if !asked {
+    let needs = Needs::of(&line.headline_capacity().identifiable, input.marginal.is_some());
+    if !asked || needs == Needs::AnotherRate {
         return None;
     }
     let LoadLineInput { rate, cost, wakes, processes_alternate, marginal, .. } = *input;
@@ -380,13 +400,14 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
         wakes,
         processes_alternate,
         marginal,
+        is_constant: line.headline_capacity().identifiable.is_err() && needs == Needs::Nothing,
         set_aside: &set_aside,
         asked_at: Some(line.cap),
         means_of: None,
     };
     let fit = fit_busy(rate, cost, known, Question { cap: input.full, ..question }).ok()?;
     let rises = || rises_beyond_neighbours(&line.straight.line, &fit, input.level);
-    let usable = fit.capacity.identifiable.is_ok() && (!straight_is_wrong || rises());
+    let usable = fit.capacity.identifiable.is_ok() && (needs == Needs::Nothing || rises());
     usable.then_some(fit)
 }
 
@@ -428,6 +449,8 @@ pub(crate) struct Checks<'a> {
     pub(crate) reach: f64,
     /// Whether the capacity is that of the line of a busy CPU.
     pub(crate) is_busy: bool,
+    /// Whether turns show what a request costs at the cap.
+    pub(crate) has_marginal: bool,
     /// Intervals set aside, and all intervals.
     pub(crate) set_aside: (usize, usize),
     pub(crate) curvature: Option<&'a Curvature>,
@@ -436,12 +459,13 @@ pub(crate) struct Checks<'a> {
 }
 
 pub(crate) fn trust(checks: &Checks<'_>) -> Trust {
-    let Checks { capacity, slope_t, reach, is_busy, set_aside, curvature, folds } = *checks;
+    let Checks { capacity, slope_t, reach, is_busy, has_marginal, set_aside, curvature, folds } =
+        *checks;
     let not = |statistic: String, why: &str| Trust::Unreliable { statistic, why: why.to_owned() };
     if let Err(why) = &capacity.identifiable {
         return not(format!("t of the slope = {slope_t:.1}"), &why.to_string());
     }
-    if folds < variation::FOLDS_MIN {
+    if folds < variation::FOLDS_MIN && !(is_busy && has_marginal) {
         let statistic = format!("the rate varied {folds:.1}-fold");
         return not(statistic, "a line needs a rate that at least doubles");
     }

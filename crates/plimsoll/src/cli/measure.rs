@@ -97,16 +97,29 @@ pub(crate) struct Record {
     /// Overwrite the trial if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
+    /// Keep the server from running for so long now and then: what it costs to catch up shows its
+    /// capacity at any load. Requests wait meanwhile; says how many before it begins (root)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1,
+        default_missing_value = "5ms")]
+    pub(crate) hold: Option<Duration>,
+    /// With --hold: mean time from one hold to the next
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "hold",
+        default_value = "2s")]
+    pub(crate) hold_every: Duration,
+    /// With --hold: most of the time that the server is held
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, requires = "hold",
+        default_value = "1%")]
+    pub(crate) hold_budget: f64,
     /// End when half the width of the capacity's interval is at most this share of it: 10%
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) wait_until_known: Option<f64>,
     #[command(flatten)]
     pub(crate) shipping: ShipTo,
     /// Record all the time, into this directory: a trial a day (from midnight, local time), a new
-    /// one when the server's program changes, without profile and episodes; old days become coarser
+    /// one when the server's program changes, without profile and turns; old days become coarser
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "output", "force", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
-        "episodes_every", "counters", "locks", "files",
+        "output", "force", "hold", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
+        "turns_every", "counters", "locks", "files",
     ])]
     pub(crate) keep: Option<PathBuf>,
     /// With --keep: most disk space for the trials of the server; beyond it the oldest become
@@ -198,10 +211,11 @@ pub(crate) struct Recording {
     /// Do not record a profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
-    /// Count turns of the event loop and CPU time from wake to sleep in one interval of N (root);
-    /// 0: never
-    #[arg(long, value_name = "N", default_value_t = ::record::EPISODES_EVERY.get())]
-    pub(crate) episodes_every: u32,
+    /// Count turns of the event loop and busy periods by their receives in one interval of N
+    /// (root); 0: never
+    #[arg(long, value_name = "N", default_value_t = ::record::TURNS_EVERY.get())]
+    #[arg(alias = "episodes-every")]
+    pub(crate) turns_every: u32,
     /// Read hardware counters: cycles, instructions, memory references (root)
     #[arg(long)]
     pub(crate) counters: bool,
@@ -219,7 +233,7 @@ pub(crate) struct Top {
     /// The trial to watch: one that plimsoll record is writing, or a finished one
     #[arg(group = "target", conflicts_with_all = [
         "requests", "tls", "redact", "labels", "log_format", "interval", "duration", "profile",
-        "no_profile", "episodes_every", "counters", "locks", "files", "output", "force",
+        "no_profile", "turns_every", "counters", "locks", "files", "output", "force",
     ])]
     pub(crate) trial: Option<PathBuf>,
     #[command(flatten)]
@@ -357,7 +371,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE")]
     pub(crate) firefox: Option<PathBuf>,
     /// Write the tables to this directory as CSV: intervals, threads, latencies, classes,
-    /// turns, episodes, profile, locks, files, frames and costs
+    /// turns, stretches, profile, locks, files, frames and costs
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
     /// Add the same tables to this directory as Parquet, partitioned by day, host and server

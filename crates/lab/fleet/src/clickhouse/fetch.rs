@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use trial::classes::ClassRow;
-use trial::episodes::{EpisodeRow, TurnRow};
 use trial::files::{Delays, Direction, FileRow};
+use trial::stretches::{StretchKind, StretchRow, TurnRow};
 use trial::{Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Writer};
 
 use super::binary::Reader;
@@ -80,9 +80,11 @@ impl Client {
             }
             let classes = self.rows(&of(CLASS, "classes"), class)?;
             writer.classes(&classes).map_err(written)?;
-            let mut episodes = self.rows(&of(EPISODE, "episodes"), episode)?;
+            let stretches = self.rows(&of(STRETCH, "stretches"), stretch)?;
             for turns in self.rows(&of(TURN, "turns"), turn)? {
-                writer.episodes(turns, &std::mem::take(&mut episodes)).map_err(written)?;
+                let of_interval = stretches.chunk_by(|a, b| a.interval == b.interval);
+                let rows = of_interval.into_iter().find(|rows| rows[0].interval == turns.interval);
+                writer.stretches(turns, rows.unwrap_or_default());
             }
             writer.append_many(&intervals).map_err(written)?;
         }
@@ -203,35 +205,32 @@ fn class(row: &mut Reader<'_>) -> Option<ClassRow> {
     })
 }
 
-const TURN: &str = "interval_number, sampled_ns, turns, events, cpu_ns";
+const TURN: &str = "interval_number, sampled_ns, turns, clients, upstreams";
 
 fn turn(row: &mut Reader<'_>) -> Option<TurnRow> {
     Some(TurnRow {
         interval: key(row)?,
         sampled_ns: whole(row)?,
         turns: whole(row)?,
-        events: whole(row)?,
-        cpu_ns: whole(row)?,
+        clients: whole(row)?,
+        upstreams: whole(row)?,
     })
 }
 
-const EPISODE: &str = "interval_number, events_each, episodes, turns, events, cpu_ns, \
-    turns_turns, turns_events, events_events, turns_cpu_ns, events_cpu_ns, cpu_cpu_ns2";
+const STRETCH: &str =
+    "interval_number, kind, held, served, receives_from, stretches, clients, upstreams, cpu_ns";
 
-fn episode(row: &mut Reader<'_>) -> Option<EpisodeRow> {
-    Some(EpisodeRow {
+fn stretch(row: &mut Reader<'_>) -> Option<StretchRow> {
+    Some(StretchRow {
         interval: key(row)?,
-        class: key(row)?,
-        episodes: whole(row)?,
-        turns: whole(row)?,
-        events: whole(row)?,
+        kind: StretchKind::named(&row.text()?)?,
+        held: row.truth()?,
+        served: row.truth()?,
+        size: key(row)?,
+        stretches: whole(row)?,
+        clients: whole(row)?,
+        upstreams: whole(row)?,
         cpu_ns: whole(row)?,
-        turns_turns: number(row)?,
-        turns_events: number(row)?,
-        events_events: number(row)?,
-        turns_cpu_ns: number(row)?,
-        events_cpu_ns: number(row)?,
-        cpu_cpu_ns2: number(row)?,
     })
 }
 

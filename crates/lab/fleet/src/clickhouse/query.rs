@@ -24,8 +24,8 @@ impl Home for Client {
             let (trials, peak_rate, latest) = (row.unsigned()?, row.number()?, row.unsigned()?);
             let (may_limit, wakes_known, processes_alternate) =
                 (row.truth()?, row.truth()?, row.truth()?);
-            let (request, turns) = (row.number()?, row.number()?);
-            let marginal = Some(Marginal { request, turns }).filter(|_| !request.is_nan());
+            let (at_cap, sd, held) = (row.number()?, row.number()?, row.truth()?);
+            let marginal = Some(Marginal { at_cap, sd, held }).filter(|_| at_cap > 0.0);
             let keys = row.list(Reader::small)?;
             let sums: Vec<Vec<f64>> =
                 bin_sums().map(|_| row.list(Reader::number)).collect::<Option<_>>()?;
@@ -246,7 +246,8 @@ fn costs_sql(asked: &Asked) -> String {
     format!(
         "SELECT host, server, grp, kind, cap, toUInt64(uniqExact(trial)), {}, max({newest}), \
          argMax(may_limit, {newest}), min(wakes_known), argMax(processes_alternate, {newest}), \
-         argMax(marginal_request, {newest}), argMax(marginal_turns, {newest}), \
+         argMax(marginal_at_cap, {newest}), argMax(marginal_sd, {newest}), \
+         argMax(marginal_held, {newest}), \
          sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind, cap \
          ORDER BY host, server, grp, kind, cap",
         peak(),

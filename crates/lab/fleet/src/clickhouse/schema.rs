@@ -47,12 +47,21 @@ pub(super) enum Step {
     /// Makes the tables that are missing.
     Tables,
     /// Adds a column: table, column, type. Rows that are there get the type's default.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the first version has no columns to add"))]
     Column(&'static str, &'static str, &'static str),
 }
 
 /// `STEPS[n]` leads from version `n` to version `n + 1`.
-const STEPS: [&[Step]; 1] = [&[Step::Tables]];
+const STEPS: [&[Step]; 2] = [
+    &[Step::Tables],
+    // And the table `stretches`. Tables of the first version keep `episodes`, which is not used.
+    &[
+        Step::Column("turns", "clients", "Nullable(Int64)"),
+        Step::Column("turns", "upstreams", "Nullable(Int64)"),
+        Step::Column("windows", "marginal_at_cap", "Float64"),
+        Step::Column("windows", "marginal_sd", "Float64"),
+        Step::Column("windows", "marginal_held", "UInt8"),
+    ],
+];
 
 impl Layout {
     /// # Errors

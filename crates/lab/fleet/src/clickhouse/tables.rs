@@ -51,7 +51,7 @@ pub(super) const RAW: &[Raw] = &[
     AMENDED[2],
     ("threads", &["interval_number", "pid", "tid"]),
     ("turns", &["interval_number"]),
-    ("episodes", &["interval_number", "events_each"]),
+    ("stretches", &["interval_number", "kind", "held", "served", "receives_from"]),
     ("locks", &["interval_number", "kind", "owner", "stack", "futex_pid", "futex_address"]),
     ("files", &["direction", "size_from_bytes"]),
 ];
@@ -96,9 +96,10 @@ const SUMS: [(&str, &[&str], Columns); 5] = [
             ("may_limit", "UInt8"),
             ("wakes_known", "UInt8"),
             ("processes_alternate", "UInt8"),
-            // NaN where episodes were not counted.
-            ("marginal_request", "Float64"),
-            ("marginal_turns", "Float64"),
+            // 0 where turns and busy periods say nothing.
+            ("marginal_at_cap", "Float64"),
+            ("marginal_sd", "Float64"),
+            ("marginal_held", "UInt8"),
             // Start of the trial, seconds since the Unix epoch.
             ("created_s", "UInt32"),
             ("bins", "Array(Int32)"),
@@ -420,8 +421,10 @@ fn window(row: &mut Writer, first: &Window, bins: &[Window], created_s: i64) {
     row.text(&first.kind);
     row.bytes(first.cap.to_le_bytes());
     row.bytes([first.may_limit, first.wakes_known, first.processes_alternate].map(u8::from));
-    let marginal = first.marginal.map_or([f64::NAN; 2], |of| [of.request, of.turns]);
-    marginal.iter().for_each(|value| row.bytes(value.to_le_bytes()));
+    let marginal = first.marginal;
+    row.bytes(marginal.map_or(0.0, |of| of.at_cap).to_le_bytes());
+    row.bytes(marginal.map_or(0.0, |of| of.sd).to_le_bytes());
+    row.bytes([u8::from(marginal.is_some_and(|of| of.held))]);
     row.bytes(second(created_s).to_le_bytes());
     row.length(bins.len());
     bins.iter().for_each(|window| row.bytes(window.bin.to_le_bytes()));

@@ -2,7 +2,7 @@
 
 use trial::{Capability, Loss, Writer};
 
-use super::Requested;
+use super::{Requested, TURNS};
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::spread::Spread;
@@ -20,12 +20,16 @@ impl Samplers {
         let names = [
             ("locks", requested.locks),
             ("file anatomy", requested.files),
-            ("episodes", requested.episodes_every.is_some()),
+            (TURNS, requested.turns_every.is_some()),
         ];
         for (name, _) in names.into_iter().filter(|(_, requested)| *requested) {
             capabilities.push(host::sampler(name, Some(&missing), |()| String::new()));
         }
         Samplers
+    }
+
+    pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        Err(unsupported())
     }
 
     pub(crate) fn baseline(&mut self, _pids: &[u32]) {}
@@ -39,10 +43,24 @@ impl Samplers {
         Ok(Vec::new())
     }
 
-    pub(crate) fn begin(&mut self, _index: u64) {}
+    pub(crate) fn begin(&mut self, _index: u64, _pids: &[u32]) {}
 
     pub(crate) fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// Without samplers, no server is held.
+#[derive(Debug)]
+pub(crate) enum Marks {}
+
+impl Marks {
+    pub(crate) fn hold_ends(&mut self, _hold: u64, _ended_ns: i64, _until_ns: i64) {
+        match *self {}
+    }
+
+    pub(crate) fn caught_up_ns(&self) -> i64 {
+        match *self {}
     }
 }
 

@@ -1,11 +1,11 @@
-//! The samplers that are BPF programs: lock waits, file accesses, turns and episodes,
-//! and the requests on the sockets.
+//! The samplers that are BPF programs: lock waits, file accesses, turns and busy
+//! periods, and the requests on the sockets.
 //!
 //! | part | responsibility |
 //! | --- | --- |
 //! | `*.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
 //! | `program` | loading, the set of observed processes, counts of events that found no room |
-//! | `locks`, `files`, `episodes` | reading the sums every interval into rows of the trial |
+//! | `locks`, `files`, `stretches` | reading the sums every interval into rows of the trial |
 //! | `sockets` | reading the counts of requests, and spreading requests that cross a boundary |
 //! | `symbols` | addresses to procedures |
 //! | `samplers`, `absent` | the samplers for the recorder, or the reason why there are none |
@@ -24,8 +24,6 @@ use std::num::NonZeroU32;
 #[cfg(not(bpf))]
 mod absent;
 #[cfg(bpf)]
-mod episodes;
-#[cfg(bpf)]
 mod files;
 #[cfg(bpf)]
 mod locks;
@@ -36,20 +34,27 @@ mod samplers;
 #[cfg(bpf)]
 mod sockets;
 #[cfg(bpf)]
+mod stretches;
+#[cfg(bpf)]
 mod symbols;
 
 #[cfg(not(bpf))]
-pub(crate) use absent::{Samplers, Sockets};
+pub(crate) use absent::{Marks, Samplers, Sockets};
 #[cfg(bpf)]
 pub(crate) use samplers::Samplers;
 #[cfg(bpf)]
 pub(crate) use sockets::Sockets;
+#[cfg(bpf)]
+pub(crate) use stretches::Marks;
+
+/// The name of the sampler of turns and busy periods.
+const TURNS: &str = "turns";
 
 /// The requested samplers.
 #[derive(Clone, Copy)]
 pub(crate) struct Requested {
     pub(crate) locks: bool,
     pub(crate) files: bool,
-    /// Of this many intervals, one is sampled for episodes.
-    pub(crate) episodes_every: Option<NonZeroU32>,
+    /// Of this many intervals, one is sampled for turns and busy periods.
+    pub(crate) turns_every: Option<NonZeroU32>,
 }

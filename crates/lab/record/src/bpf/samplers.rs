@@ -2,24 +2,25 @@
 
 use trial::{Capability, Loss, Writer};
 
-use super::Requested;
-use super::episodes::Episodes;
 use super::files::Files;
 use super::locks::Locks;
-use crate::error::Error;
+use super::stretches::{Marks, Stretches};
+use super::{Requested, TURNS};
+use crate::error::{Error, Unsupported};
 use crate::host;
 
 const LOCKS: &str = "lock:contention_begin and _end on the whole machine, futex calls of the \
                      server; waiting, not holding; a wait counts where it ends";
 const FILES: &str = "system calls of the server on regular files, from their open to their close";
-const EPISODES: &str = "returns of epoll_wait, poll, select and io_uring_enter, and CPU time from \
-                        wake to sleep, of the server's threads";
+const STRETCHES: &str = "CPU time and receives of the server's threads from one return of \
+                         epoll_wait, poll, select and io_uring_enter to the next, and from wake \
+                         to sleep";
 
 /// The running samplers.
 pub(crate) struct Samplers {
     locks: Option<Locks>,
     files: Option<Files>,
-    episodes: Option<Episodes>,
+    stretches: Option<Stretches>,
 }
 
 impl Samplers {
@@ -29,7 +30,7 @@ impl Samplers {
         pids: &[u32],
         capabilities: &mut Vec<Capability>,
     ) -> Samplers {
-        let mut samplers = Samplers { locks: None, files: None, episodes: None };
+        let mut samplers = Samplers { locks: None, files: None, stretches: None };
         if requested.locks {
             let started = Locks::start(pids).map(|sampler| samplers.locks = Some(sampler));
             capabilities.push(host::sampler("locks", Some(&started), |()| LOCKS.to_owned()));
@@ -38,14 +39,20 @@ impl Samplers {
             let started = Files::start(pids).map(|sampler| samplers.files = Some(sampler));
             capabilities.push(host::sampler("file anatomy", Some(&started), |()| FILES.to_owned()));
         }
-        if let Some(every) = requested.episodes_every {
+        if let Some(every) = requested.turns_every {
             let started =
-                Episodes::start(pids, every).map(|sampler| samplers.episodes = Some(sampler));
-            capabilities.push(host::sampler("episodes", Some(&started), |()| {
-                format!("{EPISODES}; 1 interval of {every}")
+                Stretches::start(pids, every).map(|sampler| samplers.stretches = Some(sampler));
+            capabilities.push(host::sampler(TURNS, Some(&started), |()| {
+                format!("{STRETCHES}; 1 interval of {every}")
             }));
         }
         samplers
+    }
+
+    /// What a thread needs that holds the server.
+    pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        let none = || Unsupported("turns are not counted, which show how it catches up".to_owned());
+        self.stretches.as_ref().ok_or_else(none)?.marks()
     }
 
     /// Discards what came before the first interval.
@@ -56,8 +63,8 @@ impl Samplers {
         if let Some(files) = &mut self.files {
             files.baseline(pids);
         }
-        if let Some(episodes) = &mut self.episodes {
-            episodes.baseline(pids);
+        if let Some(stretches) = &mut self.stretches {
+            stretches.baseline(pids);
         }
     }
 
@@ -75,16 +82,16 @@ impl Samplers {
         if let Some(files) = &mut self.files {
             losses.extend(files.interval(pids, writer));
         }
-        if let Some(episodes) = &mut self.episodes {
-            losses.extend(episodes.interval(index, pids, writer)?);
+        if let Some(stretches) = &mut self.stretches {
+            losses.extend(stretches.interval(index, pids, writer));
         }
         Ok(losses)
     }
 
     /// An interval begins. Its number need not follow the last one's.
-    pub(crate) fn begin(&mut self, index: u64) {
-        if let Some(episodes) = &mut self.episodes {
-            episodes.begin(index);
+    pub(crate) fn begin(&mut self, index: u64, pids: &[u32]) {
+        if let Some(stretches) = &mut self.stretches {
+            stretches.begin(index, pids);
         }
     }
 

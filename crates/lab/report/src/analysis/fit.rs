@@ -9,7 +9,8 @@ use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
     ResourceKind, Standing, WakesLine,
 };
-use super::{episodes, others};
+use super::{others, stretches};
+use crate::format::rate;
 
 /// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
@@ -199,12 +200,14 @@ impl Fitted {
             figure.fill(line, line.capacity());
             if let Some(busy) = &line.busy {
                 figure.model = MODEL_BUSY;
-                figure.model_why = match (busy.marginal, busy.assumed) {
-                    (Some(_), _) => "the data end early; with episodes",
-                    (None, true) => "the data end early; wakes are not known, and assumed",
-                    (None, false) => "the data end early",
-                }
-                .to_string();
+                let varied = line.straight.capacity.identifiable.is_ok();
+                figure.model_why = match busy.marginal {
+                    Some(seen) => by_turns(seen, varied.then_some(busy.alone)),
+                    None if busy.assumed => {
+                        "the data end early; wakes are not known, and assumed".into()
+                    }
+                    None => "the data end early".into(),
+                };
             }
         }
         figure
@@ -291,6 +294,16 @@ impl Fitted {
             points: self.points(),
         }
     }
+}
+
+/// On which evidence a capacity is based, with the capacity by the line alone if there is one.
+fn by_turns(seen: Marginal, alone: Option<f64>) -> String {
+    let held = if seen.held { " and catching up after holds" } else { "" };
+    let alone = match alone {
+        Some(alone) => format!("; the line alone gives {}/s", rate(alone)),
+        None => ", and the rate need not vary".to_string(),
+    };
+    format!("the data end early; turns{held} show what a request costs a busy CPU{alone}")
 }
 
 impl CapacityFigure {
@@ -388,11 +401,11 @@ fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     }
 }
 
-/// What a request costs the resource within an episode, if episodes were counted.
+/// What a request costs the resource at saturation, if turns and busy periods show it.
 pub(super) fn marginal(series: &Series, trial: &Trial, rows: &[usize]) -> Option<Marginal> {
     let share = series.share_of_server?;
-    let of_server = episodes::marginal(trial, rows)?;
-    Some(Marginal { request: share * of_server.request, ..of_server })
+    let of_server = stretches::marginal(trial, rows)?;
+    Some(Marginal { at_cap: share * of_server.at_cap, ..of_server })
 }
 
 /// Why the machine does not limit the server: other processes use much of it.

@@ -6,7 +6,6 @@ mod compare;
 mod cost;
 mod counters;
 mod devices;
-mod episodes;
 mod figures;
 mod files;
 mod fit;
@@ -21,6 +20,7 @@ mod resource;
 mod same_load;
 mod samples;
 mod saturation;
+mod stretches;
 mod uses;
 mod waits;
 mod what_if;
@@ -36,7 +36,6 @@ pub use compare::{Comparison, Grade, Graded, ModeChange, PartChange, Side, compa
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
 pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters, OneMore};
-pub use episodes::{Episodes, EpisodesWithEvents};
 pub(crate) use figures::not_physical;
 pub use figures::{
     AllIntervals, CapacityFigure, Excluded, IntervalRow, MODEL_BUSY, MODEL_MEASURED, ModeLine,
@@ -60,6 +59,7 @@ pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
 pub(crate) use samples::owner_name;
+pub use stretches::{Counted, Stretches, StretchesOfSize};
 pub use uses::{IntervalUse, ResourceUses, uses};
 pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};
 pub use what_if::{Instead, QUANTITY_CAPACITY, WhatIf, what_if};
@@ -134,7 +134,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
             options.seed,
         ),
         causes: causes::found(trial, main),
-        episodes: episodes::episodes(trial),
+        stretches: stretches::stretches(trial),
         waits: waits::waits(trial),
         files: files::files(trial),
         resources: resources(trial, limiter, &fits, &devices),

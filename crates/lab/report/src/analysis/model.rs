@@ -7,7 +7,6 @@ use super::causes::Cause;
 use super::classes::ClassTable;
 use super::cost::CostTable;
 use super::counters::HardwareCounters;
-use super::episodes::Episodes;
 use super::figures::{
     AllIntervals, CapacityFigure, IntervalRow, MODEL_WAKES, Modes, Resource, Saturation,
     TrialFacts, WakesLine,
@@ -16,6 +15,7 @@ use super::files::Files;
 use super::flame::Flame;
 use super::latency::Latency;
 use super::profile::Profile;
+use super::stretches::Stretches;
 use super::waits::Waits;
 
 /// Everything that a report shows.
@@ -55,8 +55,8 @@ pub struct Analysis {
     pub profile: Option<Profile>,
     /// Instructions, cycles and cache traffic per request, if hardware counters were recorded.
     pub counters: Option<HardwareCounters>,
-    /// Turns of the event loop, and episodes from wake to sleep, if they were counted.
-    pub episodes: Option<Episodes>,
+    /// Turns of the event loop, and busy periods, if they were counted.
+    pub stretches: Option<Stretches>,
     /// Lock waits, if they were sampled.
     pub waits: Option<Waits>,
     /// File access, if it was sampled.

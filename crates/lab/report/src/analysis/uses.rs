@@ -18,7 +18,7 @@ pub struct ResourceUses {
     pub may_limit: bool,
     /// Whether many processes take turns on it, as with a process for each connection.
     pub processes_alternate: bool,
-    /// What a request costs within an episode, if episodes were counted.
+    /// What a request costs at saturation, if turns and busy periods show it.
     pub marginal: Option<Marginal>,
     /// Its use in each interval of the trial.
     pub each: Vec<IntervalUse>,

@@ -7,7 +7,7 @@
 //! | `latencies` | interval and source of latencies |
 //! | `classes` | class of requests and interval |
 //! | `turns` | interval in which turns of the event loop were counted |
-//! | `episodes` | number of events per episode and interval |
+//! | `stretches` | kind, size and interval of turns and busy periods |
 //! | `profile` | owner, stack and interval: its samples |
 //! | `locks` | kind of lock, owner, stack, futex and interval: its waits |
 //! | `files` | direction and size of files |
@@ -19,9 +19,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use trial::episodes::{EpisodeRow, TurnRow};
 use trial::files::{Direction, FileRow};
 use trial::profile::{Owner, SampleRow};
+use trial::stretches::{StretchRow, TurnRow};
 use trial::waits::WaitRow;
 use trial::{
     Histogram, Interval, LatencyRow, LatencySource, Modes, ProcessTimes, ThreadTimes, Trial,
@@ -99,7 +99,7 @@ fn of(trial: Option<&Trial>, analysis: Option<&Analysis>) -> Vec<Table> {
         latencies(trial.map_or(&[], Trial::latencies)),
         classes(trial.map_or(&[], Trial::classes)),
         turns(trial.map_or(&[], Trial::turns)),
-        episodes(trial.map_or(&[], Trial::episodes)),
+        stretches(trial.map_or(&[], Trial::stretches)),
         profile(trial),
         locks(trial),
         files(trial.map_or(&[], Trial::files)),
@@ -273,26 +273,23 @@ fn turns(rows: &[TurnRow]) -> Table {
         .count("interval", |row| Some(row.interval))
         .whole("sampled_ns", |row| Some(row.sampled_ns))
         .count("turns", |row| Some(row.turns))
-        .count("events", |row| Some(row.events))
-        .whole("cpu_ns", |row| Some(row.cpu_ns))
+        .count("clients", |row| Some(row.clients))
+        .count("upstreams", |row| Some(row.upstreams))
         .table("turns")
 }
 
-fn episodes(rows: &[EpisodeRow]) -> Table {
+fn stretches(rows: &[StretchRow]) -> Table {
     Columns::of(rows)
         .count("interval", |row| Some(row.interval))
-        .count("events_each", |row| Some(row.class.into()))
-        .count("episodes", |row| Some(row.episodes))
-        .count("turns", |row| Some(row.turns))
-        .count("events", |row| Some(row.events))
+        .text("kind", |row| Some(row.kind.name().to_string()))
+        .truth("held", |row| row.held)
+        .truth("served", |row| row.served)
+        .count("receives_from", |row| Some(row.size.into()))
+        .count("stretches", |row| Some(row.stretches))
+        .count("clients", |row| Some(row.clients))
+        .count("upstreams", |row| Some(row.upstreams))
         .whole("cpu_ns", |row| Some(row.cpu_ns))
-        .number("turns_turns", |row| Some(row.turns_turns))
-        .number("turns_events", |row| Some(row.turns_events))
-        .number("events_events", |row| Some(row.events_events))
-        .number("turns_cpu_ns", |row| Some(row.turns_cpu_ns))
-        .number("events_cpu_ns", |row| Some(row.events_cpu_ns))
-        .number("cpu_cpu_ns2", |row| Some(row.cpu_cpu_ns2))
-        .table("episodes")
+        .table("stretches")
 }
 
 /// The identities of a trial's stacks: hashes of their names, with a sign.

@@ -16,7 +16,7 @@ use crate::table::Table;
 use trial::Capability;
 
 pub(crate) use costs::us;
-pub(crate) use samplers::{episodes, files, lock_waits};
+pub(crate) use samplers::{files, lock_waits, stretches};
 
 /// The tables that come first: capacity, CPU time, resources, and what a request costs.
 pub(crate) fn first(analysis: &Analysis) -> Vec<Table> {

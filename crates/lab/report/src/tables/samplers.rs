@@ -1,13 +1,14 @@
-//! Tables of lock waits, of file access and of episodes.
+//! Tables of lock waits, of file access and of turns.
 
 use trial::files::Direction;
 use trial::profile::Owner;
 use trial::waits::LockKind;
 
 use crate::analysis::{
-    Episodes, EpisodesWithEvents, Files, FilesOfSize, WaitFigures, Waits, WaitsAtPlace, owner_name,
+    Counted, Files, FilesOfSize, Stretches, StretchesOfSize, WaitFigures, Waits, WaitsAtPlace,
+    owner_name,
 };
-use crate::format::{fixed, latency, latency_fine, or_none, percent, rate, thousands};
+use crate::format::{NONE, fixed, latency, latency_fine, or_none, percent, rate, thousands};
 use crate::table::{Column, Table};
 
 /// Procedures of a stack that are shown, starting with the one that requested the lock.
@@ -112,38 +113,51 @@ pub(crate) fn files<'f>(files: &'f Files) -> Vec<Table> {
     tables
 }
 
-/// Episodes by their number of events.
-pub(crate) fn episodes(episodes: &Episodes) -> Table {
-    let events = |row: &EpisodesWithEvents| match row.events_to {
-        Some(to) if to == row.events_from => to.to_string(),
-        Some(to) => format!("{}-{to}", row.events_from),
-        None => format!("from {}", row.events_from),
+/// What a request costs, by the number of receives in a row.
+pub(crate) fn stretches(found: &Stretches) -> Table {
+    let receives = |row: &StretchesOfSize| match row.receives_to {
+        Some(to) if to == row.receives_from => to.to_string(),
+        Some(to) => format!("{}-{to}", row.receives_from),
+        None => format!("from {}", row.receives_from),
     };
-    let event = match episodes.event_us.zip(episodes.event_us_se) {
-        Some((us, se)) => {
-            format!("an event more: {} µs (standard error {})", fixed(us, 2), fixed(se, 2))
-        }
-        None => "the number of events did not vary".to_string(),
+    let per_request = found.receives_per_request.unwrap_or(1.0);
+    let cost = |of: Counted| match of.receive_us {
+        Some(us) => latency_fine(per_request * us, 1),
+        None => NONE.to_string(),
     };
-    Table::of(
-        "CPU time from wake to sleep, by number of events",
-        &episodes.by_events,
+    let count = |of: Counted| thousands(of.count as f64);
+    let of_request = match found.receives_per_request {
+        Some(each) => format!("{} receives a request", fixed(each, 2)),
+        None => "requests are not known, each receive counts as one".to_string(),
+    };
+    let mut table = Table::of(
+        "CPU time of a request, by how many receives the server works off in a row",
+        &found.by_size,
         &[
-            ("<events", &|row| events(row)),
-            ("episodes", &|row| thousands(row.episodes as f64)),
-            ("turns each", &|row| fixed(row.turns_per_episode, 2)),
-            ("mean CPU", &|row| fine(row.cpu_us)),
+            ("<receives", &|row| receives(row)),
+            ("turns", &|row| count(row.turns)),
+            ("CPU", &|row| cost(row.turns)),
+            ("busy periods", &|row| count(row.periods)),
+            ("CPU", &|row| cost(row.periods)),
+            ("after holds", &|row| count(row.held)),
+            ("CPU", &|row| cost(row.held)),
         ],
         format!(
-            "n = {} episodes in {} s; {event}; {} turns/s of {} events (a turn is a return of \
-             epoll_wait, poll, select or io_uring_enter); {}",
-            thousands(episodes.episodes as f64),
-            fixed(episodes.seconds, 1),
-            rate(episodes.turns_per_s),
-            fixed(episodes.events_per_turn, 2),
-            episodes.lost
+            "in {} s: {} turns/s (a turn ends when epoll_wait, poll, select or io_uring_enter \
+             returns again; those after a sleep are not in the column), {} receives from clients, \
+             {} from others, {of_request}; a busy period is from wake to sleep; {}",
+            fixed(found.seconds, 1),
+            rate(found.turns_per_s),
+            thousands(found.clients as f64),
+            thousands(found.upstreams as f64),
+            found.lost
         ),
-    )
+    );
+    if found.by_size.iter().all(|row| row.held.count == 0) {
+        table.columns.truncate(5);
+        table.rows.iter_mut().for_each(|row| row.truncate(5));
+    }
+    table
 }
 
 fn fine(us: f64) -> String {

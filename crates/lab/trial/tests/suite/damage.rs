@@ -59,10 +59,10 @@ fn a_newer_schema_is_reported_with_both_versions() {
     let home = tempfile::tempdir().unwrap();
     let path = finished(home.path());
     let later = rusqlite::Connection::open(&path).unwrap();
-    later.pragma_update(None, "user_version", 4).unwrap();
+    later.pragma_update(None, "user_version", 5).unwrap();
     drop(later);
-    assert!(why(&path).contains("newer schema 4, this plimsoll reads up to 3"));
-    assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 4, .. })));
+    assert!(why(&path).contains("newer schema 5, this plimsoll reads up to 4"));
+    assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 5, .. })));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use harness::{Error, Recording, wrk};
 use load::{Phase, Population, Schedule, Size};
-use record::Spec;
+use record::{HoldSpec, Spec};
 use serde::{Deserialize, Serialize};
 
 use super::Extent;
@@ -193,6 +193,7 @@ impl Collector<'_, '_> {
         let mut spec = Spec::new(target, log, self.out.join(&trial));
         spec.overwrite = true;
         spec.notes.push("recorded by plimsoll study predict".into());
+        spec.hold = self.extent.hold.then(HoldSpec::default);
         let load = self.load(served, case, top, u64::from(reach));
         let recording = Recording::start(spec)?;
         thread::sleep(LEAD);
@@ -224,7 +225,10 @@ impl Collector<'_, '_> {
 
     fn load(&self, served: &Served, case: &Case, top: f64, salt: u64) -> load::Plan {
         let (path, duration) = (servers::path(case.body_bytes), self.extent.ramp);
-        let mut load = served.server.load(&path, triangle(top, duration), duration);
+        let constant = self.extent.constant;
+        let schedule = if constant { Schedule::Constant(top) } else { triangle(top, duration) };
+        let mut load = served.server.load(&path, schedule, duration);
+        load.busy_poll = constant;
         load.connections = case.connections;
         load.fields.push((ACCEPT.0.into(), ACCEPT.1.into()));
         let size = Size::Fixed { bytes: case.body_bytes };

@@ -70,6 +70,13 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value_t = 36,
         value_parser = clap::value_parser!(u64).range(4..=3600))]
     seconds: u64,
+    /// Record loads at a constant rate instead; the generator then never sleeps, because a server
+    /// that wakes its clients costs more
+    #[arg(long)]
+    constant: bool,
+    /// Hold the servers while they are recorded, as `plimsoll record --hold` does
+    #[arg(long)]
+    hold: bool,
     /// Keep the cases that are in the directory and measure the others; without it, the earlier
     /// ones are removed
     #[arg(long)]
@@ -89,6 +96,10 @@ struct Extent {
     reaches: Vec<u32>,
     /// Length of a recorded load.
     ramp: Duration,
+    /// Whether its rate is constant.
+    constant: bool,
+    /// Whether the server is held meanwhile.
+    hold: bool,
     /// Length of a measurement of saturation, seconds.
     saturation_s: u64,
 }
@@ -139,6 +150,8 @@ fn measure(
     let extent = Extent {
         reaches: ascending(&plan.reaches, default(&[20, 30, 45, 60], &[45])),
         ramp: Duration::from_secs(if quick { 8 } else { plan.seconds }),
+        constant: plan.constant,
+        hold: plan.hold,
         saturation_s: if quick { 1 } else { 5 },
     };
     let servers = match (plan.servers.as_slice(), quick) {

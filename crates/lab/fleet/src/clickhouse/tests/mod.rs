@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trial::classes::ClassRow;
-use trial::episodes::{EpisodeRow, TurnRow};
 use trial::files::{Delays, Direction, FileRow};
 use trial::profile::{Frame, FrameMode, Owner, SampleRow, Stack};
+use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
 use trial::waits::{LockKind, WaitRow, Word};
 use trial::{Amendment, Histogram, Interval, LatencyRow, LatencySource, Trial, Writer};
 
@@ -79,9 +79,9 @@ fn tables_are_made_once_and_older_ones_are_changed() {
     let node = Node::start(directory.path());
     let client = client(&node.url("fleet"));
     let made = client.init(&Layout::default()).unwrap();
-    assert_eq!((made.before, made.version), (0, 1));
+    assert_eq!((made.before, made.version), (0, 2));
     client.query("DROP TABLE locks").unwrap();
-    assert_eq!(client.init(&Layout::default()).unwrap().before, 1);
+    assert_eq!(client.init(&Layout::default()).unwrap().before, 2);
     assert_eq!(rows(&client, "locks"), 0);
     let cluster = Layout { cluster: Some("fleet".to_owned()), ..Layout::default() };
     let other = client.init(&cluster).unwrap_err().to_string();
@@ -97,10 +97,10 @@ fn tables_are_made_once_and_older_ones_are_changed() {
 
     // An interrupted step is repeated.
     let column: &[Step] = &[Step::Column("runs", "rack", "String")];
-    let steps = [&[Step::Tables][..], column];
+    let steps = [&[Step::Tables][..], &[], column];
     client.query("ALTER TABLE runs ADD COLUMN rack String").unwrap();
     let made = client.upgrade(&Layout::default(), &steps).unwrap();
-    assert_eq!((made.before, made.version), (1, 2));
+    assert_eq!((made.before, made.version), (2, 3));
     assert_eq!(number(&client, "SELECT count(rack) FROM runs"), 0);
     let newer = client.init(&Layout::default()).unwrap_err().to_string();
     assert!(newer.contains("use a newer plimsoll"), "{newer}");
@@ -136,7 +136,7 @@ fn a_folder_and_debians_clickhouse_and_todays_answer_alike() {
     for client in urls.map(|url| client(&url)) {
         let days = |days| Layout { ttl_days: Some(days), ..Layout::default() };
         client.init(&days(20_000)).unwrap();
-        assert_eq!(client.init(&days(20_000)).unwrap().before, 1);
+        assert_eq!(client.init(&days(20_000)).unwrap().before, 2);
         for trial in &trials {
             client.ship(trial, PATIENT, &mut |_| ()).unwrap();
         }
@@ -265,8 +265,8 @@ impl Recording {
             };
             writer.waits(&[wait, wait]).unwrap();
             writer.files(vec![file(index)]);
-            let (turns, episodes) = turns(&interval);
-            writer.episodes(turns, &episodes).unwrap();
+            let (turns, stretches) = turns(&interval);
+            writer.stretches(turns, &stretches);
             writer.append_all(&interval, &[latency(index, 100)], &[]).unwrap();
         }
     }
@@ -301,36 +301,33 @@ fn file(objects: u64) -> FileRow {
     }
 }
 
-/// Turns of 20 us, with requests of 25 us in episodes of one and two.
-fn turns(interval: &Interval) -> (TurnRow, [EpisodeRow; 2]) {
+/// Turns and busy periods of 20 us, with requests of 25 us.
+fn turns(interval: &Interval) -> (TurnRow, Vec<StretchRow>) {
     let index = interval.index;
-    let episode = |class: u32, episodes: u64| {
-        let (n, events) = (episodes as f64, f64::from(class));
-        let cpu_ns = 20_000.0 + events * 25_000.0;
-        EpisodeRow {
-            interval: index,
-            class,
-            episodes,
-            turns: episodes,
-            events: episodes * u64::from(class),
-            cpu_ns: (n * cpu_ns) as i64,
-            turns_turns: n,
-            turns_events: n * events,
-            events_events: n * events * events,
-            turns_cpu_ns: n * cpu_ns,
-            events_cpu_ns: n * events * cpu_ns,
-            cpu_cpu_ns2: n * cpu_ns * cpu_ns * 1.01,
-        }
+    let sixth = interval.requests_ended / 6;
+    let stretch = |kind, held, size: u32| StretchRow {
+        interval: index,
+        kind,
+        held,
+        served: true,
+        size,
+        stretches: sixth,
+        clients: sixth * u64::from(size),
+        upstreams: 0,
+        cpu_ns: sixth.cast_signed() * (20_000 + 25_000 * i64::from(size)),
     };
-    let third = interval.requests_ended / 3;
+    let sizes =
+        [(StretchKind::Turn, false), (StretchKind::Turn, true), (StretchKind::Period, false)];
+    let of = |(kind, held)| SIZES[1..3].iter().map(move |&size| (kind, held, size));
+    let rows = sizes.into_iter().flat_map(of).map(|(kind, held, size)| stretch(kind, held, size));
     let turns = TurnRow {
         interval: index,
         sampled_ns: interval.length_ns,
-        turns: 2 * third,
-        events: 3 * third,
-        cpu_ns: interval.threads[0].total_ns,
+        turns: 4 * sixth,
+        clients: interval.requests_ended,
+        upstreams: 0,
     };
-    (turns, [episode(1, third), episode(2, third)])
+    (turns, rows.collect())
 }
 
 /// A trial that is fetched has the rows that were sent, and the same capacity.
@@ -346,12 +343,12 @@ fn assert_fetched(client: &Client, original: &Trial, directory: &Path) {
     assert_eq!(fetched.intervals(), original.intervals());
     assert_eq!(fetched.classes(), original.classes());
     assert_eq!(fetched.turns(), original.turns());
-    assert_eq!(fetched.episodes(), original.episodes());
+    assert_eq!(fetched.stretches(), original.stretches());
     assert_eq!(fetched.files(), original.files());
     let analysed = |trial| report::analyse(trial, &report::Options::default()).unwrap();
     let [one, other] = [original, &fetched].map(analysed);
     let figures = |of: &report::Analysis| {
-        serde_json::json!([of.capacity, of.resources, of.saturation, of.modes, of.episodes])
+        serde_json::json!([of.capacity, of.resources, of.saturation, of.modes, of.stretches])
     };
     assert_eq!(figures(&one), figures(&other));
     assert!(one.capacity.value.is_some(), "{:?}", one.capacity);

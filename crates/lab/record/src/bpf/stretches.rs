@@ -1,0 +1,264 @@
+//! Turns and busy periods: the sums of the BPF program, read every interval.
+//!
+//! The program sums on each CPU and never resets its sums. A row of the trial is the current sum
+//! over all CPUs minus the sum at the last boundary.
+//!
+//! The tracepoint that shows turns makes every system call on the machine slower. So the programs
+//! are attached only in one interval of several. They are attached at the boundary, after
+//! everything else was sampled. The recorder's thread takes less than a millisecond to attach and
+//! detach the programs.
+
+use std::num::NonZeroU32;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
+use trial::{Loss, Writer};
+
+use super::program::{Aligned, Fields, Program};
+use crate::clock;
+use crate::error::Unsupported;
+use crate::listeners;
+
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/stretches.bpf.o")));
+
+/// Numbers of one class, and of all sums, as in `stretches.bpf.c`.
+const NUMBERS_OF_CLASS: usize = 4;
+const TOTALS: usize = 3;
+const CLASSES: usize = StretchKind::ALL.len() * 2 * 2 * SIZES.len();
+const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * CLASSES;
+
+/// Threads that are forgotten per call.
+const BATCH: u32 = 256;
+
+/// The only kind of event that is not seen.
+const NO_ROOM_THREADS: usize = 0;
+
+/// The sampler of turns and busy periods.
+pub(crate) struct Stretches {
+    program: Program,
+    sums: MapHandle,
+    threads: MapHandle,
+    ports: MapHandle,
+    /// The processes whose ports were looked up.
+    looked: Vec<u32>,
+    /// The first of this many intervals is sampled.
+    every: u64,
+    /// Since when the sums grow, on the monotonic clock; `None` if the programs are not attached.
+    since_ns: Option<i64>,
+    /// All sums at the last boundary.
+    before: Vec<u64>,
+}
+
+impl Stretches {
+    pub(crate) fn start(pids: &[u32], every: NonZeroU32) -> Result<Stretches, Unsupported> {
+        let mut program = Program::start(OBJECT, pids)?;
+        program.detach();
+        let map = |name| program.map(name);
+        let (sums, threads, ports) = (map("sums")?, map("threads")?, map("ports")?);
+        let (every, before) = (u64::from(every.get()), vec![0; NUMBERS]);
+        Ok(Stretches {
+            program,
+            sums,
+            threads,
+            ports,
+            looked: Vec::new(),
+            every,
+            since_ns: None,
+            before,
+        })
+    }
+
+    /// For the thread that holds the server.
+    pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        let (controls, catching_ups) =
+            (self.program.map("controls")?, self.program.map("catching_ups")?);
+        Ok(Marks { controls, catching_ups, hold: 0 })
+    }
+
+    pub(crate) fn baseline(&mut self, pids: &[u32]) {
+        self.program.observe(pids);
+        self.take();
+        self.program.take_unseen();
+        self.begin(0, pids);
+    }
+
+    pub(crate) fn interval(
+        &mut self,
+        index: u64,
+        pids: &[u32],
+        writer: &mut Writer,
+    ) -> Option<Loss> {
+        if let Some(since_ns) = self.since_ns {
+            let now_ns = clock::monotonic_ns();
+            let (turns, rows) = rows(index, now_ns - since_ns, &self.take());
+            self.since_ns = Some(now_ns);
+            writer.stretches(turns, &rows);
+        }
+        self.program.observe(pids);
+        let count = self.program.take_unseen()[NO_ROOM_THREADS];
+        (count > 0).then(|| Loss {
+            kind: "turns: no room for a thread".to_owned(),
+            count,
+            note: "more threads than the map can hold".to_owned(),
+        })
+    }
+
+    /// Attaches or detaches the programs for the interval that begins.
+    pub(crate) fn begin(&mut self, index: u64, pids: &[u32]) {
+        let samples = index.is_multiple_of(self.every);
+        if !samples {
+            self.program.detach();
+            self.since_ns = None;
+            return;
+        }
+        self.set_ports(pids);
+        if self.since_ns.is_none() {
+            // Threads that were followed have moved on.
+            let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
+            threads.map(|threads| threads.for_each(drop)).ok();
+            self.take();
+            // They could be attached at the start; if that fails now, the interval is not sampled.
+            self.since_ns = self.program.attach().is_ok().then(clock::monotonic_ns);
+        }
+    }
+
+    /// Processes that are new may listen on other ports.
+    fn set_ports(&mut self, pids: &[u32]) {
+        if self.looked == pids {
+            return;
+        }
+        pids.clone_into(&mut self.looked);
+        for (word, bits) in (0u32..).zip(port_bits(&listeners::ports(pids))) {
+            if bits != 0 {
+                // An entry of an array can always be written.
+                let (word, bits) = (word.to_ne_bytes(), bits.to_ne_bytes());
+                let _ = self.ports.update(&word, &bits, MapFlags::ANY);
+            }
+        }
+    }
+
+    /// By how much the sums grew since the last call.
+    fn take(&mut self) -> Vec<u64> {
+        let found = self.sums.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        // The map has one entry, which cannot be missing.
+        let per_cpu = found.ok().flatten().unwrap_or_default();
+        let now = total(&per_cpu);
+        let grown = now.iter().zip(&self.before).map(|(now, before)| now.wrapping_sub(*before));
+        let grown = grown.collect();
+        self.before = now;
+        grown
+    }
+}
+
+/// How the thread that holds the server marks the end of a hold.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    controls: MapHandle,
+    catching_ups: MapHandle,
+    hold: u64,
+}
+
+impl Marks {
+    /// A hold ends now. What begins after `until_ns` does not belong to it.
+    pub(crate) fn hold_ends(&mut self, hold: u64, ended_ns: i64, until_ns: i64) {
+        debug_assert!(hold > self.hold && until_ns > ended_ns);
+        self.hold = hold;
+        let control = [hold, ended_ns.cast_unsigned(), until_ns.cast_unsigned()];
+        let bytes: Vec<u8> = control.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        // The map has one entry, which can always be written.
+        let _ = self.controls.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY);
+    }
+
+    /// The longest time from the end of the last hold until a thread had caught up; 0 if none did.
+    pub(crate) fn caught_up_ns(&self) -> i64 {
+        let found = self.catching_ups.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let per_cpu = found.ok().flatten().unwrap_or_default();
+        let longest = per_cpu.iter().filter_map(|bytes| {
+            let mut fields = Fields(bytes);
+            let (_done, hold, longest_ns) = (fields.u64(), fields.u64(), fields.ns());
+            (hold == self.hold).then_some(longest_ns)
+        });
+        longest.max().unwrap_or(0)
+    }
+}
+
+/// A bit for each port.
+fn port_bits(ports: &[u16]) -> [u64; 1024] {
+    let mut bits = [0; 1024];
+    for &port in ports {
+        bits[usize::from(port) / 64] |= 1 << (port % 64);
+    }
+    bits
+}
+
+/// The sums of all CPUs together.
+fn total(per_cpu: &[Vec<u8>]) -> Vec<u64> {
+    let mut total = vec![0u64; NUMBERS];
+    for of_cpu in per_cpu {
+        let mut fields = Fields(of_cpu);
+        for sum in &mut total {
+            *sum = sum.wrapping_add(fields.u64());
+        }
+    }
+    total
+}
+
+/// The rows of an interval. A class without stretches has none.
+fn rows(interval: u64, sampled_ns: i64, sums: &[u64]) -> (TurnRow, Vec<StretchRow>) {
+    assert_eq!(sums.len(), NUMBERS);
+    let (totals, classes) = sums.split_at(TOTALS);
+    let [turns, clients, upstreams] = [totals[0], totals[1], totals[2]];
+    let turns = TurnRow { interval, sampled_ns, turns, clients, upstreams };
+    let rows = classes.chunks_exact(NUMBERS_OF_CLASS).enumerate();
+    let rows = rows.filter(|(_, sums)| sums[0] > 0).map(|(at, sums)| StretchRow {
+        interval,
+        kind: StretchKind::ALL[at / SIZES.len() / 4],
+        held: at / SIZES.len() / 2 % 2 == 1,
+        served: at / SIZES.len() % 2 == 1,
+        size: SIZES[at % SIZES.len()],
+        stretches: sums[0],
+        clients: sums[1],
+        upstreams: sums[2],
+        cpu_ns: i64::try_from(sums[3]).unwrap_or(i64::MAX),
+    });
+    (turns, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_all_cpus_become_the_rows_of_their_classes() {
+        let mut of_cpu: Vec<u64> = vec![0; NUMBERS];
+        of_cpu[..TOTALS].copy_from_slice(&[50, 60, 70]);
+        // The last class of turns after a hold.
+        let at = TOTALS + NUMBERS_OF_CLASS * (8 * SIZES.len() - 1);
+        of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4]);
+        let bytes: Vec<u8> = of_cpu.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let (turns, rows) = rows(7, 1_000, &total(&[bytes.clone(), bytes]));
+        let expected =
+            TurnRow { interval: 7, sampled_ns: 1_000, turns: 100, clients: 120, upstreams: 140 };
+        assert_eq!(turns, expected);
+        let expected = StretchRow {
+            interval: 7,
+            kind: StretchKind::Turn,
+            held: true,
+            served: true,
+            size: 65,
+            stretches: 2,
+            clients: 4,
+            upstreams: 6,
+            cpu_ns: 8,
+        };
+        assert_eq!(rows, [expected]);
+    }
+
+    #[test]
+    fn each_port_has_its_bit() {
+        let bits = port_bits(&[0, 80, 65_535]);
+        assert_eq!((bits[0], bits[1], bits[1023]), (1, 1 << 16, 1 << 63));
+        assert_eq!(bits.iter().map(|word| word.count_ones()).sum::<u32>(), 3);
+    }
+}

@@ -1,0 +1,179 @@
+//! What the server works off in a row: turns of its event loop, and busy periods; and what a
+//! request costs at saturation, by their sizes.
+
+use regress::{Evidence, Marginal, OfSize};
+use serde::Serialize;
+use trial::Trial;
+use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
+
+use super::waits::lost;
+
+/// Stretches of intervals in which the server used less than this part of its highest use are cold.
+const USE_MIN: f64 = 0.5;
+
+/// Turns and busy periods.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stretches {
+    /// Time in which they were counted, seconds.
+    pub seconds: f64,
+    /// Turns in that time, those of unfinished stretches included.
+    pub turns: u64,
+    /// Turns per second.
+    pub turns_per_s: f64,
+    /// Receives of data from clients.
+    pub clients: u64,
+    /// Receives of data from others.
+    pub upstreams: u64,
+    /// Receives of a request; `None` if no requests are known.
+    pub receives_per_request: Option<f64>,
+    /// By number of receives.
+    pub by_size: Vec<StretchesOfSize>,
+    /// What was lost, in one sentence.
+    pub lost: String,
+}
+
+/// The stretches with a number of receives.
+#[derive(Clone, Debug, Serialize)]
+pub struct StretchesOfSize {
+    /// The least number of receives.
+    pub receives_from: u32,
+    /// The largest number; `None` without a bound.
+    pub receives_to: Option<u32>,
+    /// Turns that follow another turn.
+    pub turns: Counted,
+    /// Busy periods.
+    pub periods: Counted,
+    /// Turns after holds, or busy periods if there are no turns.
+    pub held: Counted,
+}
+
+/// Stretches, and what they cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Counted {
+    /// Number.
+    pub count: u64,
+    /// CPU time of a receive, microseconds. `None` without receives.
+    pub receive_us: Option<f64>,
+}
+
+/// The turns and busy periods of a trial; `None` if they were not counted.
+pub(crate) fn stretches(trial: &Trial) -> Option<Stretches> {
+    let sampled = trial.turns();
+    if sampled.is_empty() {
+        return None;
+    }
+    let seconds = sampled.iter().map(|row| row.sampled_ns).sum::<i64>() as f64 / 1e9;
+    let sum = |of: fn(&TurnRow) -> u64| sampled.iter().map(of).sum::<u64>();
+    let all: Vec<usize> = (0..trial.intervals().len()).collect();
+    let requests: f64 = counted(trial, &all).iter().map(|one| one.requests).sum();
+    let receives = sum(TurnRow::receives);
+    let has_turns = trial.stretches().iter().any(|row| row.held && is_turn(row));
+    // A server whose ports are not known has no clients.
+    let only_others = trial.stretches().iter().all(|row| !row.served);
+    let bounds = SIZES.into_iter().zip(SIZES.into_iter().skip(1).map(Some).chain([None]));
+    let by_size = bounds.filter_map(|(from, below)| {
+        let of = |which: &dyn Fn(&StretchRow) -> bool| {
+            let all = from == 0 || only_others;
+            let shown = |row: &&StretchRow| row.size == from && (row.served || all);
+            Counted::of(trial.stretches().iter().filter(shown).filter(|row| which(row)))
+        };
+        let row = StretchesOfSize {
+            receives_from: from,
+            receives_to: below.map(|below| below - 1),
+            turns: of(&|row| !row.held && row.kind == StretchKind::Turn),
+            periods: of(&|row| !row.held && row.kind == StretchKind::Period),
+            held: of(&|row| row.held && is_turn(row) == has_turns),
+        };
+        (row.turns.count + row.periods.count + row.held.count > 0).then_some(row)
+    });
+    Some(Stretches {
+        seconds,
+        turns: sum(|row| row.turns),
+        turns_per_s: sum(|row| row.turns) as f64 / seconds,
+        clients: sum(|row| row.clients),
+        upstreams: sum(|row| row.upstreams),
+        receives_per_request: (requests > 0.0).then(|| receives as f64 / requests),
+        by_size: by_size.collect(),
+        lost: lost(trial, "turns: "),
+    })
+}
+
+impl Counted {
+    fn of<'r>(rows: impl Iterator<Item = &'r StretchRow>) -> Counted {
+        let (mut count, mut receives, mut cpu_ns) = (0, 0, 0);
+        for row in rows {
+            count += row.stretches;
+            receives += row.receives();
+            cpu_ns += row.cpu_ns;
+        }
+        let receive_us = (receives > 0).then(|| cpu_ns as f64 / 1e3 / receives as f64);
+        Counted { count, receive_us }
+    }
+}
+
+/// An interval in which stretches were counted.
+struct Sampled {
+    turns: TurnRow,
+    /// CPU seconds per second.
+    used: f64,
+    /// Requests in the time in which stretches were counted.
+    requests: f64,
+}
+
+/// Those of these intervals in which stretches were counted.
+fn counted(trial: &Trial, rows: &[usize]) -> Vec<Sampled> {
+    let counted = |&row: &usize| {
+        let interval = &trial.intervals()[row];
+        let at =
+            trial.turns().binary_search_by_key(&interval.index, |turns| turns.interval).ok()?;
+        let turns = trial.turns()[at];
+        let seconds = interval.length_ns as f64 / 1e9;
+        let used = interval.server?.total_ns as f64 / 1e9 / seconds;
+        let requests = interval.requests / seconds * turns.sampled_ns as f64 / 1e9;
+        (seconds > 0.0).then_some(Sampled { turns, used, requests })
+    };
+    rows.iter().filter_map(counted).collect()
+}
+
+/// What a request costs the server at saturation, CPU seconds, by the stretches in the busier of
+/// these intervals. `None` if stretches were not counted, or if they say nothing.
+pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
+    let counted = counted(trial, rows);
+    let highest = counted.iter().map(|one| one.used).fold(0.0, f64::max);
+    let mut evidence = Evidence::default();
+    for one in counted.iter().filter(|one| one.used >= USE_MIN * highest) {
+        evidence.requests += one.requests;
+        evidence.receives += one.turns.receives() as f64;
+        evidence.all_turns += one.turns.turns as f64;
+        let rows = of_interval(trial.stretches(), one.turns.interval);
+        let sizes = |which: &dyn Fn(&StretchRow) -> bool| -> Vec<OfSize> {
+            rows.iter().filter(|row| which(row)).map(of_size).collect()
+        };
+        let (turn, period) = (StretchKind::Turn, StretchKind::Period);
+        evidence.turns.push(sizes(&|row| row.served && !row.held && row.kind == turn));
+        evidence.periods.push(sizes(&|row| row.served && !row.held && row.kind == period));
+        evidence.other_periods.push(sizes(&|row| !row.served && !row.held && row.kind == period));
+        evidence.held_turns.extend(sizes(&|row| row.served && row.held && is_turn(row)));
+        evidence.held_periods.extend(sizes(&|row| row.served && row.held && !is_turn(row)));
+    }
+    Marginal::of(&evidence)
+}
+
+fn is_turn(row: &StretchRow) -> bool {
+    row.kind != StretchKind::Period
+}
+
+fn of_size(row: &StretchRow) -> OfSize {
+    OfSize {
+        stretches: row.stretches as f64,
+        receives: row.receives() as f64,
+        cost: row.cpu_ns as f64 / 1e9,
+    }
+}
+
+/// The rows of one interval.
+fn of_interval(rows: &[StretchRow], interval: u64) -> &[StretchRow] {
+    let from = rows.partition_point(|row| row.interval < interval);
+    let to = rows.partition_point(|row| row.interval <= interval);
+    &rows[from..to]
+}
