@@ -97,20 +97,9 @@ fn ask(flags: &cli::Check, config: &Config) -> Result<(), Failure> {
         None => "it takes no route".to_owned(),
     };
     let store = if verdict.stores { "may" } else { "may not" };
-    text.push_str(&format!("{rules}\n{route}\n{}\n", said(&verdict.outcome)));
+    text.push_str(&format!("{rules}\n{route}\n{}\n", verdict.outcome));
     text.push_str(&format!("the store {store} answer it\n"));
     output::print(text)
-}
-
-fn said(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Upstream(name) => format!("it goes to the upstream {name}"),
-        Outcome::Redirect(status, to) => format!("it gets {status}, a redirect to {to}"),
-        Outcome::Answer(status) => format!("it is answered with {status}"),
-        Outcome::Refused(refusal) => {
-            format!("it is refused with {} ({})", refusal.status(), refusal.name())
-        }
-    }
 }
 
 fn verdict_as_json(asked: &Expect, verdict: &Verdict) -> serde_json::Value {

@@ -106,6 +106,10 @@ impl Reads {
     pub const RANDOM: Reads = Reads(1 << 13);
     /// `status`, `size` and `response`
     pub const RESPONSE: Reads = Reads(1 << 14);
+    /// `status`, besides [`Reads::RESPONSE`]
+    pub const STATUS: Reads = Reads(1 << 15);
+    /// `size` and `response`, besides [`Reads::RESPONSE`]
+    pub const RESPONSE_FIELDS: Reads = Reads(1 << 16);
 
     /// Whether this set has all facts of the other set.
     pub const fn contains(self, other: Reads) -> bool {

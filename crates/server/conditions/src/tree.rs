@@ -117,7 +117,7 @@ impl Table {
             Table::Fields => Reads::FIELDS,
             Table::Cookies => Reads::COOKIES,
             Table::Args => Reads::ARGS,
-            Table::Response => Reads::RESPONSE,
+            Table::Response => Reads::RESPONSE.union(Reads::RESPONSE_FIELDS),
         }
     }
 }
@@ -152,7 +152,8 @@ impl Number {
         match self {
             Number::Port => Reads::LISTENER,
             Number::Hour | Number::Minute | Number::Weekday => Reads::TIME,
-            Number::Status | Number::Size => Reads::RESPONSE,
+            Number::Status => Reads::RESPONSE.union(Reads::STATUS),
+            Number::Size => Reads::RESPONSE.union(Reads::RESPONSE_FIELDS),
             Number::Random => Reads::RANDOM,
             Number::Share(of) | Number::Length(of) => of.reads(),
             Number::Int(_) | Number::Double(_) => Reads::NONE,

@@ -63,6 +63,22 @@ pub fn is_value(name: &str) -> bool {
     }
 }
 
+/// The first value in a text that differs between requests for one stored response.
+pub(crate) fn value_of_one_client(text: &str) -> Option<&str> {
+    pieces(text).find_map(|piece| match piece {
+        Piece::Capture(name @ ("client" | "request_id" | "port")) => Some(name),
+        Piece::Capture(name) if name.starts_with("tls.") || name.starts_with("cookie.") => {
+            Some(name)
+        }
+        Piece::Capture(_) | Piece::Text(_) => None,
+    })
+}
+
+/// Whether a text may repeat what is captured under this name.
+pub(crate) fn is_capture(name: &str) -> bool {
+    is_name(name)
+}
+
 /// A piece of a text with captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'t> {

@@ -151,9 +151,14 @@ const OF_ONE_CLIENT: &[(u16, &str)] = &[
 const OF_ONE_REQUEST: &[u16] = &[400, 406, 408, 411, 413, 415, 416, 417, 421, 422, 425, 426];
 
 impl StatusPattern {
+    /// Whether responses with this status are answers to one client, which no cache may store.
+    pub fn is_of_one_client(status: u16) -> bool {
+        OF_ONE_CLIENT.iter().any(|(of, _)| *of == status)
+    }
+
     /// Whether a response with this status has a lifetime by it.
     pub fn matches(self, status: u16) -> bool {
-        let is_of_client = || OF_ONE_CLIENT.iter().any(|(of, _)| *of == status);
+        let is_of_client = || StatusPattern::is_of_one_client(status);
         let is_of_one = || is_of_client() || OF_ONE_REQUEST.contains(&status);
         self.covers(status) && (self == StatusPattern::One(status) || !is_of_one())
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 
-use super::captures::{PathPattern, Segment, capture, check_location, check_text};
+use super::captures::{
+    PathPattern, Segment, capture, check_location, check_text, value_of_one_client,
+};
 use super::key_settings::check_lifetimes;
 use super::when::When;
 use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
@@ -318,6 +320,16 @@ impl FieldRule {
             | FieldRule::Cut(name, _)
             | FieldRule::Remove(name) => name,
         }
+    }
+
+    /// Whether its value differs between requests for one stored response.
+    pub fn is_of_one_client(&self) -> bool {
+        value_of_one_client(self.value()).is_some()
+    }
+
+    /// Whether it says to the upstream who the user is.
+    pub(crate) fn is_login(&self) -> bool {
+        ["authorization", "cookie"].iter().any(|name| self.name().eq_ignore_ascii_case(name))
     }
 
     /// The value, empty for [`FieldRule::Remove`].

@@ -1,8 +1,10 @@
 //! Rules: conditions on requests and responses, and what they do, as configured.
 
-use conditions::{Checked, Lists, Reads, Scope};
+use conditions::{Builder, Checked, Lists, Reads, Scope};
 
-use super::captures::{Piece, check_location, check_text, pieces};
+use super::captures::{
+    Piece, check_location, check_text, is_capture, is_value, pieces, value_of_one_client,
+};
 use super::here::Here;
 use super::limits::{EXPECTS_MAX, RULES_MAX};
 use super::routes::FieldRule;
@@ -69,7 +71,8 @@ pub struct Expect {
 }
 
 /// What differs between requests of one key. Stored responses must not depend on these.
-const OF_ONE_REQUEST: [(Reads, &str); 7] = [
+const OF_ONE_REQUEST: [(Reads, &str); 8] = [
+    (Reads::METHOD, "method"),
     (Reads::LISTENER, "the listener"),
     (Reads::CLIENT, "client"),
     (Reads::USER, "user"),
@@ -88,13 +91,6 @@ fn differs_between_requests(reads: Reads) -> Option<String> {
     ))
 }
 
-/// Values that a text may repeat which differ between clients.
-fn is_of_one_client(name: &str) -> bool {
-    matches!(name, "client" | "request_id")
-        || name.starts_with("tls.")
-        || name.starts_with("cookie.")
-}
-
 impl Rule {
     /// Whether it is asked when the response comes.
     pub fn is_of_response(reads: Reads) -> bool {
@@ -105,6 +101,13 @@ impl Rule {
     fn check(&self, checked: &Checked, groups: &[&str]) -> Result<(), (&'static str, String)> {
         let captures = checked.captures();
         let names: Vec<&str> = captures.iter().map(String::as_str).collect();
+        if let Some(name) = names.iter().find(|name| is_value(name) || !is_capture(name)) {
+            let text = format!(
+                "{name:?} is not a name for a capture: use a to z, 0 to 9 and _, and no name of a \
+                 value, such as host"
+            );
+            return Err(("when", text));
+        }
         let (reads, is_late) = (checked.reads(), Rule::is_of_response(checked.reads()));
         let early = [
             ("upstream", matches!(self.action, Some(Action::Group(_)))),
@@ -173,16 +176,14 @@ impl Rule {
             rule.check().map_err(|wrong| (key, wrong))?;
             let value = rule.value();
             check_text(value, &names).map_err(|wrong| (key, wrong))?;
-            let of_client = pieces(value).find_map(|piece| match piece {
-                Piece::Capture(name) if is_of_one_client(name) => Some(name),
-                Piece::Capture(_) | Piece::Text(_) => None,
-            });
+            let of_client = value_of_one_client(value);
+            if let Some(name) =
+                of_client.filter(|_| key == "request" && self.is_stored() && rule.is_login())
+            {
+                return Err(("request", login_of_one_client(rule.name(), name)));
+            }
             if let Some(name) = of_client.filter(|_| key == "response" && self.is_stored()) {
-                let text = format!(
-                    "a response is stored with its changed fields for all clients, and {{{name}}} \
-                     is of one client: write store = false too"
-                );
-                return Err(("response", text));
+                return Err(("response", changed_for_one_client(name)));
             }
         }
         self.check_for_all(reads)
@@ -193,15 +194,26 @@ impl Rule {
         self.store && !matches!(self.action, Some(Action::Redirect { .. } | Action::Answer { .. }))
     }
 
-    /// A response is changed once, when it comes, and stored for all clients.
-    fn check_for_all(&self, reads: Reads) -> Result<(), (&'static str, String)> {
-        let is_late = Rule::is_of_response(reads);
+    /// Whether a stored response depends on it.
+    fn decides_about_stored(&self) -> bool {
         let changes = !self.response.is_empty()
             || !self.request.is_empty()
             || self.rewrite.is_some()
             || self.lifetime.is_some()
             || matches!(self.action, Some(Action::Group(_)));
-        if !(self.is_stored() && changes || is_late) {
+        self.is_stored() && changes
+    }
+
+    /// Whether a changed field of the response has the query of one request.
+    fn repeats_query(&self) -> bool {
+        let of_query = |piece| matches!(piece, Piece::Capture("query" | "uri"));
+        self.response.iter().any(|rule| pieces(rule.value()).any(of_query))
+    }
+
+    /// A response is changed once, when it comes, and stored for all clients.
+    fn check_for_all(&self, reads: Reads) -> Result<(), (&'static str, String)> {
+        let is_late = Rule::is_of_response(reads);
+        if !(self.decides_about_stored() || is_late) {
             return Ok(());
         }
         match differs_between_requests(reads) {
@@ -210,6 +222,21 @@ impl Rule {
             None => Ok(()),
         }
     }
+}
+
+fn changed_for_one_client(name: &str) -> String {
+    format!(
+        "a response is stored with its changed fields for all clients, and {{{name}}} is of one \
+         client: write store = false too"
+    )
+}
+
+/// A login that is of one client must not draw a response that is stored for all.
+fn login_of_one_client(field: &str, value: &str) -> String {
+    format!(
+        "what the upstream answers to a login may be stored for all clients, and {{{value}}} in \
+         {field} is of one client: write store = false too"
+    )
 }
 
 /// The lists and maps of a file, for its conditions.
@@ -245,8 +272,11 @@ impl Config {
     /// Checks all conditions and rules.
     pub(crate) fn check_conditions(&self, here: &mut Here<'_, '_>) {
         let lists = lists(self, here);
-        let check = |key: &str, when: &When, scope, here: &mut Here<'_, '_>| {
+        // All conditions are compiled together, so their number has limits.
+        let mut builder = Builder::new(lists.clone());
+        let mut check = |key: &str, when: &When, scope, here: &mut Here<'_, '_>| {
             conditions::check(when.as_str(), scope, &lists)
+                .and_then(|checked| builder.add(when.as_str(), scope).map(|_| checked))
                 .map_err(|mistake| {
                     let part = when.as_str().get(mistake.at.clone()).unwrap_or_default();
                     let place = match part {
@@ -259,6 +289,20 @@ impl Config {
                 .ok()
         };
         for (at, route) in self.routes.iter().enumerate() {
+            for (key, rules) in [("request", &route.request), ("response", &route.response)] {
+                let is_stored = route.store && matches!(route.action, Action::Group(_));
+                let of_client = rules.iter().filter(|_| is_stored).find_map(|rule| {
+                    let name = value_of_one_client(rule.value())?;
+                    Some((rule, name)).filter(|_| key == "response" || rule.is_login())
+                });
+                if let Some((rule, name)) = of_client {
+                    let text = match key {
+                        "request" => login_of_one_client(rule.name(), name),
+                        _ => changed_for_one_client(name),
+                    };
+                    here.mistake_of(&format!("route[{at}].{key}"), text);
+                }
+            }
             if let Some(when) = &route.when {
                 let key = format!("route[{at}].when");
                 let checked = check(&key, when, Scope::Request, here);
@@ -316,6 +360,12 @@ impl Config {
             here.mistake_of("expect", format!("there are at most {EXPECTS_MAX} expectations"));
         }
         let groups: Vec<&str> = self.groups.iter().map(|group| group.name.as_str()).collect();
+        let drops = |key: &super::KeySettings| {
+            key.query != super::Query::All
+                || !key.query_drop.is_empty()
+                || !key.query_keep.is_empty()
+        };
+        let drops_query = self.routes.iter().any(|route| route.store && drops(&route.key));
         let mut before: Vec<(usize, Checked)> = Vec::new();
         for (at, rule) in self.rules.iter().enumerate() {
             if self.rules[..at].iter().any(|other| other.name == rule.name) {
@@ -326,6 +376,14 @@ impl Config {
             let Some(checked) = check(&key, &rule.when, Scope::Response, here) else { continue };
             if let Err((key, wrong)) = rule.check(&checked, &groups) {
                 here.mistake_of(&format!("rule[{at}].{key}"), wrong);
+            } else if drops_query && rule.decides_about_stored() {
+                let reads_query = checked.reads().intersects(Reads::QUERY | Reads::ARGS);
+                let is_late = Rule::is_of_response(checked.reads());
+                if reads_query && !is_late || rule.repeats_query() {
+                    let text = "a route leaves parameters out of the key, so requests for one \
+                                stored response differ in their query: write store = false too";
+                    here.mistake_of(&key, text);
+                }
             }
             // A rule that does no more than lead somewhere is never reached behind one that leads
             // elsewhere.

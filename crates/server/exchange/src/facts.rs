@@ -6,7 +6,6 @@ use std::rc::Rc;
 use conditions::{Facts, Reads};
 use config::{Action, FieldRule};
 use http1::{Fields, ResponseHead};
-use policy::captures::Captured;
 use policy::reading::Reading;
 use policy::rules::{RuleSet, response_facts};
 use policy::values::Values;
@@ -114,16 +113,6 @@ impl Request {
         early.with(&routes.late(self.to().reading(), &self.facts_of_response(), response))
     }
 
-    /// What the request has captured, if a text repeats captures or values.
-    pub(crate) fn captured(&self, reading: Reading<'_>) -> Option<Captured> {
-        let routes = &self.snapshot.routes;
-        let chosen = self.chosen.filter(|chosen| {
-            let late = self.late.get();
-            routes.expands(chosen) || routes.rules().of(&late).any(|rule| rule.expands())
-        })?;
-        Some(routes.captured(&chosen, reading, &self.facts()))
-    }
-
     /// The values that texts may repeat.
     fn values<'r>(&'r self, reading: Reading<'r>) -> Values<'r> {
         let group = self.chosen.and_then(|chosen| self.snapshot.routes.group(&chosen));
@@ -136,23 +125,36 @@ impl Request {
         }
     }
 
-    /// Changes to fields with their captures and values replaced.
-    pub(crate) fn expanded<'r>(
-        &self,
-        rules: Cow<'r, [FieldRule]>,
-        reading: Reading<'_>,
-    ) -> Cow<'r, [FieldRule]> {
-        match (!rules.is_empty()).then(|| self.captured(reading)).flatten() {
-            Some(captured) => Cow::Owned(captured.rules(&rules, &self.values(reading))),
-            None => rules,
+    /// The changes to the fields of the request, with captures and values replaced.
+    pub(crate) fn request_changes(&self) -> Cow<'_, [FieldRule]> {
+        let Some(chosen) = self.chosen else { return Cow::Borrowed(&[]) };
+        let routes = &self.snapshot.routes;
+        match routes.expands(&chosen, &chosen.rules) {
+            true => {
+                let values = self.values(self.to().reading());
+                Cow::Owned(routes.expanded_request(&chosen, &values))
+            }
+            false => routes.request_changes(&chosen),
         }
     }
 
-    /// What is done, with the captures and values of its text replaced.
-    pub(crate) fn expanded_action(&self, action: &Action, reading: Reading<'_>) -> Action {
-        match self.captured(reading) {
-            Some(captured) => captured.action(action, &self.values(reading)),
-            None => action.clone(),
+    /// The changes to the fields of the response by these rules and the route; `None`: they are
+    /// those of the route as configured.
+    pub(crate) fn response_changes(
+        &self,
+        rules: &RuleSet,
+        reading: Reading<'_>,
+    ) -> Option<Vec<FieldRule>> {
+        let chosen = self.chosen?;
+        let routes = &self.snapshot.routes;
+        match routes.expands(&chosen, rules) {
+            true => Some(routes.expanded_response(&chosen, rules, &self.values(reading))),
+            false => routes.response_changes(&chosen, rules),
         }
+    }
+
+    /// What is done with the request, with the captures and values of its text replaced.
+    pub(crate) fn expanded_action(&self, reading: Reading<'_>) -> Option<Action> {
+        self.snapshot.routes.expanded_action(&self.chosen?, &self.values(reading))
     }
 }

@@ -60,7 +60,12 @@ impl ListenerContext {
     pub fn without_setup(listener: &Listener) -> ListenerContext {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let Listener { address, role, http2, field_names, cluster, .. } = *listener;
-        let name = listener.name.clone().unwrap_or_else(|| address.to_string()).into();
+        // Conditions know no name of the listener for members.
+        let name = match (&listener.name, cluster) {
+            (_, true) => Box::default(),
+            (Some(name), false) => name.as_str().into(),
+            (None, false) => address.to_string().into(),
+        };
         ListenerContext { address, name, role, scheme, http2, field_names, cluster, setup: None }
     }
 

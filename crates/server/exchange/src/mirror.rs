@@ -37,13 +37,17 @@ impl Request {
         if self.listener.cluster || has_content(&self.head()) || IN_PROGRESS.get() >= MIRRORED_MAX {
             return;
         }
+        // A request that is answered here is not copied.
+        let Some(to) = &self.destination else { return };
         let Ok(uri) = self.uri() else { return };
         let group = &self.snapshot.groups[group];
         let path = uri.reading().origin_form();
         let key = group.key(uri.realm.scheme, uri.authority, &path);
-        let to = To::Group(Arc::clone(group), key, None);
+        let group = To::Group(Arc::clone(group), key, None);
         let mut copy = self.clone();
-        copy.destination = Some(Destination::new(self.owned_head(), &uri, &path, to));
+        let mut mirrored = Destination::new(self.owned_head(), &uri, &path, group);
+        mirrored.rewritten.clone_from(&to.rewritten);
+        copy.destination = Some(mirrored);
         IN_PROGRESS.set(IN_PROGRESS.get() + 1);
         runtime::spawn(sent(copy, Counted)).detach();
     }

@@ -17,8 +17,6 @@
 //! What never happens: a call from a member makes this member call another member; the kept part of
 //! a body exceeds its limit.
 
-use std::borrow::Cow;
-
 use cache::Cache;
 use cache::key::StoredUri;
 use cache::paths::Paths;
@@ -209,11 +207,18 @@ pub(crate) async fn answer_by_route<C: Client>(
 ) -> Ending {
     let mut lines = Vec::new();
     let text = match action {
-        Action::Redirect { location, with_path, .. } => {
-            let mut location = location.clone().into_bytes();
+        Action::Redirect { location: action_location, with_path, .. } => {
+            let mut location = action_location.clone().into_bytes();
             if *with_path {
                 let head = exchange.request.head();
                 write::origin_form(&mut location, head.method, &head.target);
+                // A path that begins with two slashes must not become a host.
+                let begins = location.iter().position(|byte| !b"/\\".contains(byte));
+                let begins = begins.unwrap_or(location.len());
+                if begins > 1 && !action_location.starts_with("//") {
+                    location.drain(..begins - 1);
+                    location[0] = b'/';
+                }
             }
             // The configuration was checked, and a target has no byte that a field may not have.
             if !location.is_empty() {
@@ -239,13 +244,13 @@ pub(crate) async fn answer_by_route<C: Client>(
 fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> Vec<u8> {
     let request = &exchange.request;
     let (Some(chosen), Ok(uri)) = (request.chosen, request.uri()) else { return lines };
-    let of_route = request.taken_route().map_or(&[][..], |route| &route.config.response);
-    let changes = match request.snapshot.routes.response_changes(&chosen, &chosen.rules) {
-        Some(changes) => Cow::Owned(changes),
-        None => Cow::Borrowed(of_route),
-    };
-    let changes = request.expanded(changes, uri.reading());
-    ResponseRules::new(&changes).changed_lines(status, lines)
+    match request.response_changes(&chosen.rules, uri.reading()) {
+        Some(changes) => ResponseRules::new(&changes).changed_lines(status, lines),
+        None => match request.taken_route() {
+            Some(route) => route.response.changed_lines(status, lines),
+            None => lines,
+        },
+    }
 }
 
 /// Sends the digest.

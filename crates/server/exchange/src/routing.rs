@@ -122,11 +122,7 @@ impl Request {
         let (snapshot, uri, fields) = (&self.snapshot, self.uri()?, self.fields());
         let (routes, reading) = (&snapshot.routes, uri.reading());
         let facts = routes.is_conditional().then(|| self.facts());
-        let mut choice = routes.find(reading, facts.as_ref())?;
-        if self.listener.cluster {
-            // The member that the client has asked has judged it.
-            choice = routes.without_answers(choice);
-        }
+        let choice = routes.find(reading, facts.as_ref())?;
         if !choice.is_sole && routes.evades(reading, &choice, facts.as_ref(), &fields) {
             return Err(Refusal::Ambiguous);
         }
@@ -136,9 +132,8 @@ impl Request {
             return Err(Refusal::TooEarly);
         }
         let Some(group) = snapshot.group_of(&choice) else {
-            let action = routes.action(&choice).ok_or(Refusal::NoRoute)?.clone();
             self.chosen = Some(choice);
-            let action = self.expanded_action(&action, self.uri()?.reading());
+            let action = self.expanded_action(self.uri()?.reading()).ok_or(Refusal::NoRoute)?;
             return Ok(Some(Box::new(action)));
         };
         let route = route.ok_or(Refusal::NoRoute)?;

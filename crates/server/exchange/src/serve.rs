@@ -30,7 +30,7 @@ use crate::fetch::continued::Beginning;
 use crate::fetch::unanswered;
 use crate::limits::DECODED_WAIT_MAX;
 use crate::plan::Form;
-use crate::request::{Request, accepts_trailers};
+use crate::request::{Destination, Request, accepts_trailers};
 use crate::step::{Cut, Ending, Held, Provenance, Serving, Step, Streaming, Summary};
 use crate::{Exchange, unless_left};
 
@@ -476,9 +476,9 @@ fn trailers_to_client(request: &Request, body: &UpstreamBody) -> Option<Vec<u8>>
         return None;
     }
     let (tags, route) = (request.shows_tags(), request.taken_route());
-    let routes = &request.snapshot.routes;
+    let reading = request.destination.as_ref().map(Destination::reading);
     let of_rules =
-        request.chosen.and_then(|one| routes.response_changes(&one, &request.rules_of_response()));
+        reading.and_then(|read| request.response_changes(&request.rules_of_response(), read));
     let of_rules = of_rules.map(|changes| ResponseRules::new(&changes));
     let keeps = |name: &[u8]| {
         (tags || !is_tag_field(name))

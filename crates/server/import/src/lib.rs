@@ -4,8 +4,8 @@
 //! [`import()`] takes a text and returns our file and a note for each directive: carried, carried
 //! with a difference, or not carried, with the reason. Each language is a module of the same
 //! shape: a parser that keeps line numbers, and a table from a directive to what becomes of it.
-//! All languages share [`table`] (the form of the tables), [`input`] (included files, limits),
-//! [`note`] (one note for each directive) and [`tree`] (the keys of our file).
+//! All languages share the crate [`imported`]: the form of the tables, included files, limits,
+//! notes, and the keys of our file.
 //!
 //! [`starter`] writes a file from a few settings, through the same list of keys.
 //!
@@ -29,33 +29,25 @@
 //!   Where rules are not carried, our server opens and shares no more than the real server does.
 #![forbid(unsafe_code)]
 
-mod cel;
-mod fields;
-mod input;
-pub mod limits;
 mod nginx;
-mod note;
-mod pattern;
-mod route;
 mod squid;
 pub mod starter;
-mod table;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod url;
 mod vcl;
 
-use std::fmt;
 use std::rc::Rc;
 
 use serde::Serialize;
 
-use crate::input::Input;
-use crate::note::Place;
-use crate::tree::{Section, Tree};
+use imported::input::Input;
+use imported::note::Place;
+use imported::tree::{Section, Tree};
 
-pub use crate::note::{Fate, Note};
+pub(crate) use imported::Parsed;
+pub use imported::limits;
+pub use imported::note::{Fate, Note};
+pub use imported::{Included, SyntaxError};
 
 /// The language of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -106,15 +98,6 @@ impl Source {
     }
 }
 
-/// An included file.
-#[derive(Clone, Debug)]
-pub struct Included {
-    /// Its name, for notes.
-    pub name: String,
-    /// Its text.
-    pub text: String,
-}
-
 /// How to import.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -144,32 +127,6 @@ impl Imported {
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.notes.iter().any(|note| note.fate >= Fate::NotCarried)
-    }
-}
-
-/// A text that is not in the language, or exceeds a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SyntaxError {
-    /// The file.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub what: String,
-}
-
-/// A result of a parser.
-pub(crate) type Parsed<T> = Result<T, SyntaxError>;
-
-impl SyntaxError {
-    pub(crate) fn at(at: &Place, what: impl Into<String>) -> SyntaxError {
-        SyntaxError { file: at.file.to_string(), line: at.line, what: what.into() }
-    }
-}
-
-impl fmt::Display for SyntaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.what)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use crate::tree::{Section, Tree, Value};
+use imported::tree::{Section, Tree, Value};
 
 /// What the file is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

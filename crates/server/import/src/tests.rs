@@ -61,8 +61,8 @@ fn more_routes_than_fit_close_all() {
     };
     let upstream = "\nupstream = ";
     has(&imported(Source::Nginx, "f", &file(9), false), upstream);
-    let full = imported(Source::Nginx, "f", &file(crate::limits::ROUTES_MAX), false);
+    let full = imported(Source::Nginx, "f", &file(imported::limits::ROUTES_MAX), false);
     lacks(&full, upstream);
-    let last = format!("location /{}/", crate::limits::ROUTES_MAX - 1);
+    let last = format!("location /{}/", imported::limits::ROUTES_MAX - 1);
     assert_eq!(fate(&full, &last), Fate::Unprotected);
 }

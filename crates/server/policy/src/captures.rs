@@ -18,8 +18,10 @@ const REST: &str = "*";
 /// Where a text goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Into a field, or into the body of an answer.
+    /// Into a field.
     Field,
+    /// Into the body of an answer.
+    Body,
     /// Into a URL.
     Location,
 }
@@ -144,7 +146,7 @@ impl Captured {
                 Action::Redirect { status: *status, location: expanded, with_path: *with_path }
             }
             Action::Answer { status, body } => {
-                Action::Answer { status: *status, body: self.expand(body, Place::Field, values) }
+                Action::Answer { status: *status, body: self.expand(body, Place::Body, values) }
             }
             Action::Group(_) => action.clone(),
         }
@@ -153,7 +155,7 @@ impl Captured {
 
 /// A path with one slash at its beginning.
 fn rooted(path: &str) -> String {
-    format!("/{}", path.trim_start_matches('/'))
+    format!("/{}", path.trim_start_matches(['/', '\\']))
 }
 
 /// A value, as a text repeats it.
@@ -161,11 +163,18 @@ fn written(name: &str, value: &[u8], place: Place) -> String {
     let is_of_url = matches!(name, "scheme" | "host" | "port" | "path" | "query" | "uri");
     match place {
         Place::Location if !is_of_url => encoded(value, false),
-        Place::Location | Place::Field => {
+        Place::Location | Place::Field | Place::Body => {
             let mut out = String::with_capacity(value.len());
             for byte in value {
+                let is_plain = match place {
+                    // Browsers take a backslash for a slash.
+                    Place::Location => *byte != b'\\',
+                    // The text may be a part of a page or of a program.
+                    Place::Body => byte.is_ascii_alphanumeric() || b"-._~/:@?=,+%".contains(byte),
+                    Place::Field => true,
+                };
                 match byte {
-                    b' '..=b'~' => out.push(char::from(*byte)),
+                    b' '..=b'~' if is_plain => out.push(char::from(*byte)),
                     _ => out.push_str(&format!("%{byte:02X}")),
                 }
             }

@@ -4,6 +4,7 @@
 //! The functions are those that serve requests, so what is said here is what happens. A condition
 //! that reads `random` gets 0.5, one that reads `tls` gets nothing, and the time is now.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use conditions::{Facts, Term};
@@ -51,6 +52,19 @@ pub enum Outcome {
     Answer(u16),
     /// It is refused.
     Refused(Refusal),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Upstream(name) => write!(f, "it goes to the upstream {name}"),
+            Outcome::Redirect(status, to) => write!(f, "it gets a redirect to {to} ({status})"),
+            Outcome::Answer(status) => write!(f, "it is answered with {status}"),
+            Outcome::Refused(refusal) => {
+                write!(f, "it is refused with {} ({})", refusal.status(), refusal.name())
+            }
+        }
+    }
 }
 
 /// What the configuration says about a request.
@@ -206,9 +220,11 @@ fn outcome(
             _ => Outcome::Refused(Refusal::NoRoute),
         };
     }
-    let Some(action) = routes.action(chosen) else { return Outcome::Refused(Refusal::NoRoute) };
     let values = Values { facts: *facts, reading, upstream: None, id: Some(0) };
-    match routes.captured(chosen, reading, facts).action(action, &values) {
+    let Some(action) = routes.expanded_action(chosen, &values) else {
+        return Outcome::Refused(Refusal::NoRoute);
+    };
+    match action {
         Action::Redirect { status, mut location, with_path } => {
             if with_path {
                 location.push_str(&String::from_utf8_lossy(&reading.origin_form()));
@@ -262,24 +278,13 @@ pub fn unmet(config: &Config) -> Vec<String> {
 /// What differs from what is expected.
 fn differs(expect: &Expect, verdict: &Verdict) -> Option<String> {
     let (mut upstream, mut redirect, mut answer) = (None, None, None);
-    let said = match &verdict.outcome {
-        Outcome::Upstream(name) => {
-            upstream = Some(name);
-            format!("it goes to the upstream {name}")
-        }
-        Outcome::Redirect(status, location) => {
-            redirect = Some(location);
-            format!("it gets a redirect to {location} ({status})")
-        }
-        Outcome::Answer(status) => {
-            answer = Some(*status);
-            format!("it is answered with {status}")
-        }
-        Outcome::Refused(refusal) => {
-            answer = Some(refusal.status());
-            format!("it is refused with {} ({})", refusal.status(), refusal.name())
-        }
-    };
+    match &verdict.outcome {
+        Outcome::Upstream(name) => upstream = Some(name),
+        Outcome::Redirect(_, location) => redirect = Some(location),
+        Outcome::Answer(status) => answer = Some(*status),
+        Outcome::Refused(refusal) => answer = Some(refusal.status()),
+    }
+    let said = &verdict.outcome;
     if expect.upstream.as_ref().is_some_and(|name| Some(name) != upstream) {
         return Some(format!("{said}, and the upstream {} is expected", expect.upstream.as_ref()?));
     }

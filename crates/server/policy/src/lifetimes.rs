@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use caching::Configured;
-use conditions::{Builder, Id, ResponseFacts, Scope};
+use conditions::{Builder, Id, Lists, Reads, ResponseFacts, Scope};
 use config::{Lifetime, NEGATIVE, StatusPattern};
 use http1::Name;
 
@@ -17,13 +17,18 @@ pub struct Lifetimes {
     listed: Box<[Lifetime]>,
     /// The conditions of those.
     conditions: Box<[Option<Id>]>,
+    /// Whether those name statuses.
+    name_status: Box<[bool]>,
     /// It is asked last.
     negative: Option<Lifetime>,
 }
 
 impl Lifetimes {
     /// Those of a route.
-    pub(crate) fn new(route: &config::Route, conditions: &mut Builder) -> Lifetimes {
+    pub(crate) fn new(
+        route: &config::Route,
+        (conditions, lists): (&mut Builder, &Lists),
+    ) -> Lifetimes {
         let negative = route.negative.map(|ttl| Lifetime {
             status: NEGATIVE.map(StatusPattern::One).into(),
             ttl: Some(ttl),
@@ -33,13 +38,26 @@ impl Lifetimes {
             // The conditions of a file were checked when it was read.
             conditions.add(one.when.as_ref()?.as_str(), Scope::Response).ok()
         };
-        let conditions = route.lifetimes.iter().map(condition).collect();
-        Lifetimes { listed: route.lifetimes.clone().into(), conditions, negative }
+        let ids: Box<[Option<Id>]> = route.lifetimes.iter().map(condition).collect();
+        let names_status = |one: &Lifetime| {
+            let checked = one.when.as_ref().map(|when| {
+                conditions::check(when.as_str(), Scope::Response, lists).map(|it| it.reads())
+            });
+            checked.is_some_and(|reads| reads.is_ok_and(|reads| reads.contains(Reads::STATUS)))
+        };
+        let name_status = route.lifetimes.iter().map(names_status).collect();
+        let listed = route.lifetimes.clone().into();
+        Lifetimes { listed, conditions: ids, name_status, negative }
     }
 
     /// Whether there are none.
     pub(crate) fn are_none(&self) -> bool {
         self.listed.is_empty() && self.negative.is_none()
+    }
+
+    /// Their conditions.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Id> {
+        self.conditions.iter().flatten()
     }
 
     /// Whether some have conditions.
@@ -58,10 +76,12 @@ impl Lifetimes {
         let content_type = response.fields.get(Name::ContentType).unwrap_or_default();
         // A part is stored, and lives, as the whole does.
         let status = if status == 206 { 200 } else { status };
-        let matches = |one: &Lifetime| {
+        let is_of_client = StatusPattern::is_of_one_client(status);
+        let matches = |one: &Lifetime, is_named: bool| {
             // No lifetime at all is for each status of a class.
             let is_none = one.ttl == Some(Duration::ZERO);
             let of_status = match &one.status[..] {
+                [] if is_named => !is_of_client,
                 [] => is_usual(status),
                 named if is_none => named.iter().any(|of| of.covers(status)),
                 named => named.iter().any(|of| of.matches(status)),
@@ -69,11 +89,13 @@ impl Lifetimes {
             let types = &one.content_type;
             of_status && (types.is_empty() || types.iter().any(|of| of.matches(content_type)))
         };
-        let at = (0..self.listed.len())
-            .find(|at| matches(&self.listed[*at]) && self.conditions[*at].is_none_or(&mut holds));
+        let at = (0..self.listed.len()).find(|at| {
+            matches(&self.listed[*at], self.name_status[*at])
+                && self.conditions[*at].is_none_or(&mut holds)
+        });
         let one = match at {
             Some(at) => &self.listed[at],
-            None => self.negative.as_ref().filter(|negative| matches(negative))?,
+            None => self.negative.as_ref().filter(|negative| matches(negative, false))?,
         };
         let route = u16::try_from(route).unwrap_or(OF_RULES - 1);
         let number = at.map(|at| u16::try_from(at).unwrap_or(u16::MAX));
@@ -104,7 +126,7 @@ fn configured(one: &Lifetime) -> Configured {
 
 /// The statuses of a lifetime that names none. Errors have to be named: they pass, and some are for
 /// one client.
-fn is_usual(status: u16) -> bool {
+pub(crate) fn is_usual(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308)
 }
 
@@ -128,8 +150,8 @@ mod tests {
         let head = accept_response(text.as_bytes(), &mut scratch, &Limits::DEFAULT);
         let head = head.unwrap().unwrap();
         let response = crate::rules::response_facts(status, head.fields);
-        let mut conditions = Builder::new(conditions::Lists::new());
-        Lifetimes::new(route, &mut conditions).of(nth, &response, |_| true)
+        let mut conditions = Builder::new(Lists::new());
+        Lifetimes::new(route, (&mut conditions, &Lists::new())).of(nth, &response, |_| true)
     }
 
     #[test]

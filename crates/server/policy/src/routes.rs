@@ -54,6 +54,8 @@ pub struct Routes {
     reads: Reads,
     /// Whether a rule or a lifetime is judged by the response.
     has_late: bool,
+    /// Whether such a condition reads the fields of the response, or its size.
+    reads_fields: bool,
     /// Whether a condition needs what only an exchange knows.
     needs_exchange: bool,
     /// Whether a hit has to look for its route, because some routes do not use the store, or have
@@ -167,7 +169,7 @@ impl Routes {
         let all: Box<[Route]> = routes
             .iter()
             .chain(&simple)
-            .map(|route| Route::new(route, groups, &mut builder))
+            .map(|route| Route::new(route, groups, (&mut builder, &lists)))
             .collect();
         let rules = Rules::new(rules, groups, (&mut builder, &lists));
         let conditions = builder.build();
@@ -175,6 +177,10 @@ impl Routes {
         let of_requests = of_routes.chain(rules.early_ids());
         let reads = of_requests.fold(Reads::NONE, |all, id| all | conditions.reads(*id));
         let has_lifetimes = |route: &Route| route.lifetimes.has_conditions();
+        let of_lifetimes = all.iter().flat_map(|route| route.lifetimes.conditions());
+        let late: Vec<Id> = rules.late_ids().iter().chain(of_lifetimes).copied().collect();
+        let reads_field = |id: &Id| conditions.reads(*id).contains(Reads::RESPONSE_FIELDS);
+        let reads_fields = late.iter().any(reads_field);
         let mut made = Routes {
             concern_hits: !routes.is_empty(),
             uncoded_any: routes.iter().any(|route| !route.compression)
@@ -186,6 +192,7 @@ impl Routes {
             has_lifetimes: all.iter().any(|route| !route.lifetimes.are_none())
                 || rules.all().iter().any(|rule| rule.config.lifetime.is_some()),
             reads,
+            reads_fields,
             has_late: rules.has_late() || all.iter().any(has_lifetimes),
             rules,
             conditions,
@@ -404,7 +411,9 @@ impl Routes {
             return (self.landing(host, path, holds), RuleSet::default());
         };
         let mut judge = self.conditions.judge(Facts { host, path, ..*facts });
-        let rules = self.rules.early(&mut judge);
+        // A request from a member of the cluster was judged by the member that its client has
+        // asked. Only that member knows the listener, which has an empty name here.
+        let rules = self.rules.early(&mut judge, !facts.listener.is_empty());
         let holds = |at: usize| self.all[at].condition.is_none_or(|id| judge.holds(id));
         (self.landing(host, path, holds), rules)
     }
@@ -549,14 +558,18 @@ impl Route {
         self.condition
     }
 
-    fn new(config: &config::Route, groups: &[Group], conditions: &mut Builder) -> Route {
+    fn new(
+        config: &config::Route,
+        groups: &[Group],
+        (conditions, lists): (&mut Builder, &Lists),
+    ) -> Route {
         let group = match &config.action {
             Action::Group(name) => groups.iter().position(|group| group.name == *name),
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
         let response = ResponseRules::new(&config.response);
         let key = KeySettings::new(&config.key);
-        let lifetimes = Lifetimes::new(config, conditions);
+        let lifetimes = Lifetimes::new(config, (conditions, lists));
         // The conditions of a file were checked when it was read.
         let condition = config.when.as_ref().and_then(|when| {
             let added = conditions.add(when.as_str(), Scope::Request);
@@ -692,8 +705,9 @@ impl Routes {
         let route = one.at.map(|at| &self.all[at].config.action);
         let rule = self.rules.leading(&one.rules).and_then(|rule| rule.config.action.as_ref());
         match (rule, route) {
-            // A rule sends requests elsewhere, which their route sends somewhere.
-            (Some(Action::Group(_)), route) => route.map_or(Strictness::Denied, of),
+            // A rule sends requests elsewhere, whatever their route does with them.
+            (Some(Action::Group(_)), Some(_)) => Strictness::PassedOn,
+            (Some(Action::Group(_)), None) => Strictness::Denied,
             (Some(action), _) | (None, Some(action)) => of(action),
             (None, None) => Strictness::Denied,
         }

@@ -7,9 +7,11 @@
 //! What never happens: a rule whose condition does not hold for a reading decides about that
 //! reading; a late rule changes the request.
 
-use conditions::{Builder, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope};
+use conditions::{
+    Builder, Checked, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope,
+};
 use config::limits::RULES_MAX;
-use config::{Action, FieldRule, Group, Piece, Rewrite, pieces};
+use config::{Action, FieldRule, Group, Piece, Rewrite, StatusPattern, pieces};
 use http1::{Fields, Name};
 
 use crate::captures::Captured;
@@ -73,6 +75,8 @@ pub struct Rule {
     /// The index of the group that it leads to.
     pub group: Option<usize>,
     mirror: Option<usize>,
+    /// Its condition names statuses.
+    names_status: bool,
     /// Its condition.
     pub id: Id,
     /// The named groups of its condition.
@@ -107,7 +111,7 @@ impl Rules {
             };
             ids.push(id);
             places.push(all.len());
-            all.push(Rule::new(config, groups, id, checked.captures()));
+            all.push(Rule::new(config, groups, id, &checked));
         }
         made.all = all.into();
         made
@@ -132,13 +136,18 @@ impl Rules {
 
     /// Those of the request that apply: their conditions hold, and of those that lead somewhere the
     /// first.
-    pub(crate) fn early(&self, judge: &mut Judge<'_, '_>) -> RuleSet {
+    /// `answers`: rules that answer are among them.
+    pub(crate) fn early(&self, judge: &mut Judge<'_, '_>, answers: bool) -> RuleSet {
         let mut set = RuleSet::default();
         let mut leads = false;
         judge.matching(&self.early, |nth| {
             let at = self.early_at[nth];
-            let is_leading = self.all[at].config.action.is_some();
-            if !(is_leading && leads) {
+            let action = &self.all[at].config.action;
+            let does_answer =
+                matches!(action, Some(Action::Redirect { .. } | Action::Answer { .. }));
+            let is_leading = action.is_some() && (answers || !does_answer);
+            let is_left_out = does_answer && !answers;
+            if !(is_leading && leads || is_left_out) {
                 set.insert(at);
             }
             leads |= is_leading;
@@ -153,6 +162,11 @@ impl Rules {
         set
     }
 
+    /// The conditions of those of the response.
+    pub(crate) fn late_ids(&self) -> &[Id] {
+        &self.late
+    }
+
     /// The conditions of those of the request.
     pub(crate) fn early_ids(&self) -> &[Id] {
         &self.early
@@ -161,17 +175,6 @@ impl Rules {
     /// Those of a set.
     pub fn of(&self, set: &RuleSet) -> impl Iterator<Item = &Rule> {
         set.iter().map(|at| &self.all[at])
-    }
-
-    /// Those of a set that do not answer.
-    pub(crate) fn without_answers(&self, set: &RuleSet) -> RuleSet {
-        let mut left = RuleSet::default();
-        let answers = |at: &usize| {
-            let action = &self.all[*at].config.action;
-            matches!(action, Some(Action::Redirect { .. } | Action::Answer { .. }))
-        };
-        set.iter().filter(|at| !answers(at)).for_each(|at| left.insert(at));
-        left
     }
 
     /// The first of a set that leads somewhere.
@@ -187,17 +190,26 @@ impl Rules {
         facts: &Facts<'_>,
         captured: &mut Captured,
     ) {
-        for rule in self.of(set) {
-            for name in &rule.captures {
-                // A group that took no part has captured nothing.
-                captured.add(name, conditions.capture(rule.id, name, facts).unwrap_or_default());
-            }
-        }
+        self.of(set).for_each(|rule| rule.capture(conditions, facts, captured));
+    }
+
+    /// What the condition of a rule has captured.
+    pub(crate) fn captured_by(
+        &self,
+        rule: &Rule,
+        conditions: &Conditions,
+        facts: &Facts<'_>,
+    ) -> Captured {
+        let mut captured = Captured::default();
+        rule.capture(conditions, facts, &mut captured);
+        captured
     }
 }
 
 impl Rule {
-    fn new(config: &config::Rule, groups: &[Group], id: Id, captures: Vec<String>) -> Rule {
+    fn new(config: &config::Rule, groups: &[Group], id: Id, checked: &Checked) -> Rule {
+        let captures = checked.captures();
+        let names_status = checked.reads().contains(Reads::STATUS);
         let place = |name: &String| groups.iter().position(|group| group.name == *name);
         let group = match &config.action {
             Some(Action::Group(name)) => place(name),
@@ -215,12 +227,25 @@ impl Rule {
         let expands = of_action || sends || of_response || config.rewrite.is_some();
         let sends_captures = !captures.is_empty() && (sends || config.rewrite.is_some());
         let (config, captures) = (config.clone(), captures.into());
-        Rule { config, group, mirror, id, captures, expands, sends_captures }
+        Rule { config, group, mirror, names_status, id, captures, expands, sends_captures }
     }
 
     /// Whether a text of it repeats a value or a capture.
     pub fn expands(&self) -> bool {
         self.expands
+    }
+
+    fn capture(&self, conditions: &Conditions, facts: &Facts<'_>, captured: &mut Captured) {
+        for name in &self.captures {
+            // A group that took no part has captured nothing.
+            captured.add(name, conditions.capture(self.id, name, facts).unwrap_or_default());
+        }
+    }
+
+    /// Whether it gives a lifetime to responses with this status. Errors have to be named.
+    pub(crate) fn covers(&self, status: u16) -> bool {
+        let is_of_client = StatusPattern::is_of_one_client(status);
+        !is_of_client && (self.names_status || crate::lifetimes::is_usual(status))
     }
 
     /// The index of the group that gets a copy of the request.
@@ -258,7 +283,14 @@ impl Rule {
 /// are of.
 pub fn response_facts(status: u16, fields: Fields<'_>) -> ResponseFacts<'_> {
     let is_partial = matches!(status, 206 | 304);
-    let length = fields.get(Name::ContentLength).filter(|_| !is_partial);
+    let length = match status {
+        304 => None,
+        206 => {
+            let range = fields.values(b"content-range").next();
+            range.and_then(|range| range.rsplit(|byte| *byte == b'/').next())
+        }
+        _ => fields.get(Name::ContentLength),
+    };
     let size = length.and_then(|length| std::str::from_utf8(length).ok()?.parse().ok());
     ResponseFacts { status: if is_partial { 200 } else { status }, fields, size }
 }

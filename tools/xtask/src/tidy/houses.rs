@@ -29,6 +29,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["outcome", "conditions"],
     &["metrics", "access_log"],
     &["config"],
+    &["imported"],
     &["core_io", "import"],
     &["upstream", "cache"],
     &["policy"],

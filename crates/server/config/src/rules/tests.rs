@@ -23,7 +23,8 @@ fn rules_are_read() {
         "[[rule]]\nwhen = \"client.within(office) && shops[host] == 'de'\"\nanswer = 'no'\n\
          [[rule]]\nname = 'b'\nwhen = \"path.matches('^/(?P<a>.*)$')\"\nrewrite = '/x/{a}'\n\
          [[rule]]\nwhen = 'status >= 500'\nttl = '1s'\ngrace = '2s'\n\
-         [[route]]\nwhen = \"method == 'POST'\"\nupstream = 'site'\n[[route]]\nupstream = 'site'\n\
+         [[route]]\nwhen = \"method == 'POST'\"\nupstream = 'site'\nstore = false\n\
+         [[route]]\nupstream = 'site'\n\
          [[quota]]\nname = 'q'\nrequests = '1/s'\nwhen = \"method == 'POST'\"\n\
          [[expect]]\nrequest = 'GET http://a/'\nupstream = 'site'\n",
     );
@@ -123,6 +124,42 @@ fn a_stored_response_cannot_depend_on_what_differs_between_requests() {
     }
 }
 
+/// As rules that `check` had accepted and that leaked one client's response to others.
+#[test]
+fn a_changed_message_of_one_client_is_not_stored() {
+    let rule = |does: &str| format!("[[rule]]\nwhen = \"path == '/'\"\n{does}\n");
+    let route = |does: &str| format!("[[route]]\nupstream = 'site'\n{does}\n");
+    for (text, what) in [
+        (rule("request = [{ set = 'Authorization', value = 'Bearer {cookie.t}' }]"), "a login"),
+        (route("request = [{ set = 'Cookie', value = 'a={client}' }]"), "a login"),
+        (route("response = [{ set = 'X-A', value = '{cookie.uid}' }]"), "of one client"),
+        (rule("response = [{ set = 'X-A', value = '{port}' }]"), "of one client"),
+    ] {
+        assert!(parse(&text).unwrap_err().contains(what), "{text}");
+        assert!(parse(&format!("{text}store = false\n")).is_ok(), "{text}");
+    }
+    let by_query = "[[rule]]\nwhen = \"args['utm_x'] != ''\"\nupstream = 'site'\n";
+    let drops = "[[route]]\nupstream = 'site'\nquery_drop = ['utm_*']\n";
+    assert!(parse(&format!("{by_query}{drops}")).unwrap_err().contains("differ in their query"));
+    assert!(parse(by_query).is_ok());
+    for name in ["host", "Year", "path"] {
+        let text = format!(
+            "[[rule]]\nwhen = \"path.matches('^/(?P<{name}>.*)$')\"\nredirect = 'https://a/'\n"
+        );
+        assert!(parse(&text).unwrap_err().contains("is not a name for a capture"), "{text}");
+    }
+}
+
+/// `check` had accepted files whose conditions were then left out.
+#[test]
+fn as_many_conditions_as_are_compiled_together_are_accepted() {
+    let routes = (0..520).map(|at| {
+        format!("[[route]]\npath = '/{at}'\nwhen = \"args['a'] == '{at}'\"\nupstream = 'site'\n")
+    });
+    let found = parse(&routes.collect::<String>()).unwrap_err();
+    assert!(found.contains("512"), "{found}");
+}
+
 #[test]
 fn what_an_earlier_one_hides_is_a_mistake() {
     let rules = |first: &str, second: &str| {
@@ -136,8 +173,8 @@ fn what_an_earlier_one_hides_is_a_mistake() {
     assert!(rules("path == '/a' && method == 'GET'", "path == '/a'").is_ok());
     let routes = |first: &str, second: &str| {
         parse(&format!(
-            "[[route]]\nprefix = '/a'\nupstream = 'site'\n{first}\n\
-             [[route]]\nprefix = '/a'\nupstream = 'site'\n{second}\n"
+            "[[route]]\nprefix = '/a'\nupstream = 'site'\nstore = false\n{first}\n\
+             [[route]]\nprefix = '/a'\nupstream = 'site'\nstore = false\n{second}\n"
         ))
     };
     let when = "when = \"method == 'POST'\"";

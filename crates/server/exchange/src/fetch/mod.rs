@@ -8,15 +8,13 @@
 //! [`continued`] requests the remainder of a body whose beginning a client already has. [`pass`]
 //! passes a request through.
 
-use std::borrow::Cow;
-
 use cache::key::{DeviceClass, KeySettings};
 use cache::stored::Head;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
 use coding::Rules;
 use coding::rules::Source;
-use config::{ClientField, DEVICE_FIELD, ForwardedFields, Role};
+use config::{ClientField, DEVICE_FIELD, FieldRule, ForwardedFields, Role};
 use core_io::CoreIo;
 use http1::{Fields, Method, Name, Target, write};
 use outcome::{Fault, Refusal};
@@ -89,20 +87,10 @@ impl Request {
             // It has the same rules, and has changed the head.
             return answer;
         }
-        let Some(chosen) = self.chosen else { return answer };
-        let routes = &self.snapshot.routes;
-        let changed = match routes.response_changes(&chosen, &self.rules_of_response()) {
-            Some(changes) => {
-                let changes = self.expanded(Cow::Owned(changes), self.to().reading());
-                ResponseRules::new(&changes).changed(&answer.head)
-            }
-            None => self.taken_route().and_then(|route| {
-                let changes = Cow::Borrowed(&route.config.response[..]);
-                match self.expanded(changes, self.to().reading()) {
-                    Cow::Owned(changes) => ResponseRules::new(&changes).changed(&answer.head),
-                    Cow::Borrowed(_) => route.response.changed(&answer.head),
-                }
-            }),
+        let changes = self.response_changes(&self.rules_of_response(), self.to().reading());
+        let changed = match changes {
+            Some(changes) => ResponseRules::new(&changes).changed(&answer.head),
+            None => self.taken_route().and_then(|route| route.response.changed(&answer.head)),
         };
         if let Some(head) = changed {
             **answer.head = head;
@@ -214,13 +202,7 @@ impl Request {
             To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,
         };
-        let rules = match self.chosen {
-            Some(chosen) => {
-                let changes = self.snapshot.routes.request_changes(&chosen);
-                self.expanded(changes, self.to().reading())
-            }
-            None => Cow::Borrowed(&[][..]),
-        };
+        let rules = self.request_changes();
         let uri = (self.to().realm.scheme, self.to().authority());
         Edits::new((rules, forwarded), self.peer, uri)
     }
@@ -241,6 +223,13 @@ impl Request {
             }
         };
         let varies = |name: &[u8]| vary.contains_token(Name::Vary, name);
+        let by_rule = |rule: &FieldRule| {
+            rule.is_of_one_client() && varies(rule.name().to_ascii_lowercase().as_bytes())
+        };
+        let routes = &self.snapshot.routes;
+        if self.chosen.is_some_and(|chosen| routes.request_changes(&chosen).iter().any(by_rule)) {
+            return true;
+        }
         (chain && varies(b"x-forwarded-for")) || (forwarded && varies(b"forwarded"))
     }
 
@@ -253,15 +242,29 @@ impl Request {
         }
     }
 
+    /// Whether a 304 says enough about a stored response with this status. Rules that read the
+    /// response cannot be judged by a 304, which has a part of its fields.
+    pub(super) fn may_be_confirmed(&self, status: u16) -> bool {
+        let routes = &self.snapshot.routes;
+        self.chosen.is_none() || !routes.has_late() || !routes.reads_fields() && status == 200
+    }
+
     /// The same for the store. All values were parsed from heads or are made of
     /// digits, so they can be written.
     fn append_conditions(&self, out: &mut Vec<u8>, ask: &Ask) {
-        for (name, value) in ask.validated().into_iter().flat_map(caching::validation_fields) {
+        let is_confirmable =
+            ask.stale().is_none_or(|held| self.may_be_confirmed(held.head().status));
+        let validated = ask.validated().filter(|_| is_confirmable);
+        for (name, value) in validated.into_iter().flat_map(caching::validation_fields) {
             let _ = write::field(out, name.as_bytes(), value);
         }
         let request = self.wire();
-        let offered: Vec<&[u8]> =
-            ask.offered.iter().filter_map(|stored| offered_tag(&request, stored)).collect();
+        let offered: Vec<&[u8]> = ask
+            .offered
+            .iter()
+            .filter(|stored| self.may_be_confirmed(stored.head.status))
+            .filter_map(|stored| offered_tag(&request, stored))
+            .collect();
         if !offered.is_empty() {
             let _ = write::field(out, b"If-None-Match", &offered.join(&b", "[..]));
         }

@@ -149,6 +149,7 @@ impl<C: Client> Exchange<'_, C> {
                 worker.cache.replace(&watch, key, &stored, Arc::new(stale));
                 relay(answer)
             }
+            HeadEffect::Update if !request.may_be_confirmed(old.status) => relay(answer),
             HeadEffect::Update => {
                 let instants = instants(&answer);
                 let (updated, verdict) = request.updated(old, &wire, instants, began);

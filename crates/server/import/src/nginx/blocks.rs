@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::input::Input;
-use crate::limits::DEPTH_MAX;
-use crate::note::Place;
 use crate::{Parsed, SyntaxError};
+use imported::input::Input;
+use imported::limits::DEPTH_MAX;
+use imported::note::Place;
 
 /// A directive, with its block if it has one.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use ::conditions::Lists;
 
 use super::blocks::{Directive, named};
 use super::variables::only;
-use crate::cel::{self, Cel, PARTS_MAX};
-use crate::table::Becomes;
-use crate::url::url;
+use imported::cel::{self, Cel, PARTS_MAX};
+use imported::table::Becomes;
+use imported::url::url;
 
 /// A condition of our file, and how it differs.
 pub(super) type Found = (Cel, &'static str);

@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::blocks::Directive;
 use super::scope::{Scope, Server};
 use super::table::size;
-use crate::limits::QUOTAS_MAX;
-use crate::note::{Notes, Place};
-use crate::route::{Path, quota, rate};
-use crate::tree::{Section, Tree, Value};
+use imported::limits::QUOTAS_MAX;
+use imported::note::{Notes, Place};
+use imported::route::{Path, quota, rate};
+use imported::tree::{Section, Tree, Value};
 
 /// A location whose requests can be limited.
 pub(crate) struct Limited<'d> {

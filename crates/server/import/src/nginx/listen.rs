@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use super::blocks::Directive;
-use crate::limits::COMPARISONS_MAX;
-use crate::note::Place;
+use imported::limits::COMPARISONS_MAX;
+use imported::note::Place;
 
 /// An address of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -29,12 +29,12 @@ use self::table::{size, time};
 use self::upstreams::Upstreams;
 use self::variables::Switches;
 use crate::Parsed;
-use crate::input::Input;
-use crate::note::{Fate, Notes};
-use crate::pattern::host_of;
-use crate::route::add;
-use crate::table::Becomes::{self, Carried, Different, Left, Nothing};
-use crate::tree::{Section, Tree, Value, timeout};
+use imported::input::Input;
+use imported::note::{Fate, Notes};
+use imported::pattern::host_of;
+use imported::route::add;
+use imported::table::Becomes::{self, Carried, Different, Left, Nothing};
+use imported::tree::{Section, Tree, Value, timeout};
 
 /// What is written, and what the directives have said so far.
 #[derive(Default)]

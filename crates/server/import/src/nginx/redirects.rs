@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::blocks::{Directive, named};
 use super::variables::{only, variables};
 use super::{Nginx, table};
-use crate::note::{Fate, Notes};
-use crate::pattern::{path_of, repeated};
-use crate::route::{Action, CAPTURES, Path, has_value};
-use crate::table::Becomes::{Carried, Different, Left, Text};
-use crate::table::is_one;
+use imported::note::{Fate, Notes};
+use imported::pattern::{path_of, repeated};
+use imported::route::{Action, CAPTURES, Path, has_value};
+use imported::table::Becomes::{Carried, Different, Left, Text};
+use imported::table::is_one;
 
 /// The parts of a request that a redirect can repeat.
 pub(crate) struct Names<'n> {
@@ -95,7 +95,7 @@ pub(super) fn answer(one: &Directive, names: &Names<'_>) -> Result<Action, Strin
 pub(super) fn carried(
     one: &Directive,
     answer: Result<Action, String>,
-) -> (Action, crate::table::Becomes) {
+) -> (Action, imported::table::Becomes) {
     let becomes = match &answer {
         Ok(_) if one.word(0) == "444" => {
             Different("the answer is 403 instead of a closed connection")

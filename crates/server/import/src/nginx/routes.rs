@@ -15,14 +15,14 @@ use super::scope::{Scope, Server};
 use super::upstreams::Wanted;
 use super::variables::only;
 use super::{Nginx, conditions, rules, store, table};
-use crate::cel::{self, Cel};
-use crate::fields;
-use crate::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
-use crate::note::{Fate, Notes, Place};
-use crate::pattern::{host_of, literal, path_of, repeated};
-use crate::route::{Action, CAPTURES, Keys, Path, change, has_value};
-use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
-use crate::tree::Section;
+use imported::cel::{self, Cel};
+use imported::fields;
+use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
+use imported::note::{Fate, Notes, Place};
+use imported::pattern::{host_of, literal, path_of, repeated};
+use imported::route::{Action, CAPTURES, Keys, Path, change, has_value};
+use imported::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
+use imported::tree::Section;
 
 #[derive(Clone)]
 struct Route<'d> {

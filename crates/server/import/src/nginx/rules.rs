@@ -13,10 +13,10 @@ use super::listen::{Answered, Listen};
 use super::redirects::{self, Names};
 use super::scope::{Scope, Server};
 use super::{Nginx, listen_notes};
-use crate::cel::{self, Cel};
-use crate::note::{Fate, Place};
-use crate::route::Action;
-use crate::tree::Section;
+use imported::cel::{self, Cel};
+use imported::note::{Fate, Place};
+use imported::route::Action;
+use imported::tree::Section;
 
 /// The most rules that are written: as many as the server takes.
 const RULES_MAX: usize = 256;
@@ -79,7 +79,7 @@ pub(super) fn answer(block: &Directive) -> Option<&Directive> {
     }
 }
 
-/// Whether a server on a port of its own only answers requests, and rules can do the same.
+/// Whether a server that has its port alone only answers requests, and rules can do the same.
 pub(super) fn only_answers(block: &Directive, tests: &Tests) -> bool {
     let known = "listen server_name return access_log error_log server_tokens root index if \
                  location rewrite include http2";
@@ -93,7 +93,7 @@ pub(super) fn only_answers(block: &Directive, tests: &Tests) -> bool {
             let passes = |one: &Directive| one.name.ends_with("_pass") || one.name == "if";
             is_prefix && !one.inner().iter().any(|one| passes(one) || one.name == "location")
         }
-        name => crate::table::is_one(known, name),
+        name => imported::table::is_one(known, name),
     };
     let answers = |one: &Directive| {
         let root = one.name == "location" && one.words.last().is_some_and(|path| path == "/");
@@ -162,7 +162,7 @@ impl<'d> Nginx<'d> {
                 Some(None) => {
                     self.is_full = true;
                     let text = "no condition names its hosts, so all is closed";
-                    self.not_carried(server.directive, &crate::table::Becomes::Left(text), text);
+                    self.not_carried(server.directive, &imported::table::Becomes::Left(text), text);
                 }
                 hosts => {
                     let parts = [Some(port.clone()), hosts.flatten()].into_iter().flatten();
@@ -219,9 +219,9 @@ impl<'d> Nginx<'d> {
         self.is_full |= !self.rule(own, &Action::NotCarried, at);
     }
 
-    /// Rules for the `if` blocks and the answer at the level of a server, in their order. `own`: the
-    /// condition that a request is for the server. Returns whether the server answers all requests,
-    /// and the directives that are carried.
+    /// Rules for the `if` blocks and the answer at the level of a server, in their order. `own`:
+    /// the condition that a request is for the server. Returns whether the server answers all
+    /// requests, and the directives that are carried.
     pub(super) fn conditions_of(
         &mut self,
         inner: &'d [Directive],

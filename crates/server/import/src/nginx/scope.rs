@@ -12,10 +12,10 @@ use ::conditions::Lists;
 use super::blocks::Directive;
 use super::redirects::Names;
 use super::table::{self, CLIENTS};
-use crate::cel::{self, Cel, PARTS_MAX};
-use crate::note::Notes;
-use crate::table::Becomes::{Carried, Unprotected};
-use crate::table::is_one;
+use imported::cel::{self, Cel, PARTS_MAX};
+use imported::note::Notes;
+use imported::table::Becomes::{Carried, Unprotected};
+use imported::table::is_one;
 
 /// Directives of which a level can have several.
 const LISTS: &str = "proxy_set_header add_header proxy_hide_header ssl_certificate \

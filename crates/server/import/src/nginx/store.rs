@@ -7,13 +7,13 @@ use super::conditions::{self, Tests};
 use super::scope::Scope;
 use super::table::{size, time};
 use super::variables::{Maps, names, only};
-use crate::cel::PARTS_MAX;
-use crate::limits::PATTERNS_MAX;
-use crate::note::{Fate, Notes};
-use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add, all_statuses};
-use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
-use crate::table::is_one;
-use crate::tree::{Section, Tree, Value};
+use imported::cel::PARTS_MAX;
+use imported::limits::PATTERNS_MAX;
+use imported::note::{Fate, Notes};
+use imported::route::{Keys, Lifetime, WITHOUT_LIFETIME, add, all_statuses};
+use imported::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
+use imported::table::is_one;
+use imported::tree::{Section, Tree, Value};
 
 /// `proxy_cache`, if it is on.
 pub(crate) fn cache<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {

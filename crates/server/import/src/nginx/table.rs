@@ -9,9 +9,11 @@ use super::Nginx;
 use super::blocks::Directive;
 use super::conditions;
 use super::variables::map;
-use crate::note::{Fate, Notes};
-use crate::table::Becomes::{self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
-use crate::table::find;
+use imported::note::{Fate, Notes};
+use imported::table::Becomes::{
+    self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected,
+};
+use imported::table::find;
 
 /// A function of the table, for directives that are not inside a location.
 type Carry = fn(&mut Nginx<'_>, &Directive) -> Becomes;

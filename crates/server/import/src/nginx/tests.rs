@@ -680,7 +680,8 @@ fn the_first_rule_about_a_client_decides() {
         (
             "",
             "deny 10.0.0.1; allow 10.0.0.0/8; deny 11.0.0.0/8; allow all;",
-            "client.within('10.0.0.1') || !client.within('10.0.0.0/8') && client.within('11.0.0.0/8')",
+            "client.within('10.0.0.1') || !client.within('10.0.0.0/8') && \
+             client.within('11.0.0.0/8')",
         ),
         (
             "",

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use super::blocks::{Directive, named};
 use super::scope::Scope;
 use super::table::time;
-use crate::note::{Fate, Notes, Place};
-use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
-use crate::tree::{Section, Tree, Value, timeout};
+use imported::note::{Fate, Notes, Place};
+use imported::table::Becomes::{self, Carried, Different, Left, Nothing, Text};
+use imported::tree::{Section, Tree, Value, timeout};
 
 /// The upstreams that were written, each with a text that identifies it.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::{Directive, named};
 use super::conditions::{self, Tests};
-use crate::limits::PATTERNS_MAX;
-use crate::pattern::cookies;
+use imported::limits::PATTERNS_MAX;
+use imported::pattern::cookies;
 
 /// A variable, as it is written, with the text before it and the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {

@@ -5,9 +5,9 @@ use super::access::Rule;
 use super::acl::{Hosts, Set, both_domains};
 use super::lines::Line;
 use super::peers;
-use crate::note::Notes;
-use crate::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Unprotected};
-use crate::tree::{self, Section, Value, authority};
+use imported::note::Notes;
+use imported::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Unprotected};
+use imported::tree::{self, Section, Value, authority};
 
 /// An origin server.
 #[derive(Debug, Default)]

@@ -11,9 +11,9 @@ use ipnet::IpNet;
 
 use super::acl::{Addresses, Set, both_domains, both_ports, everyone, other_ports};
 use super::lines::Line;
-use crate::limits::NETWORKS_MAX;
-use crate::note::{Fate, Notes};
-use crate::table::Becomes::{self, Carried, Left, Nothing, Text};
+use imported::limits::NETWORKS_MAX;
+use imported::note::{Fate, Notes};
+use imported::table::Becomes::{self, Carried, Left, Nothing, Text};
 
 /// A rule: whether it allows, and its lists with whether each is negated.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
-use crate::pattern::cookies;
+use imported::pattern::cookies;
 
 /// What an access list matches.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::input::Input;
-use crate::note::Place;
 use crate::{Parsed, SyntaxError};
+use imported::input::Input;
+use imported::note::Place;
 
 /// A directive: its name and its words.
 #[derive(Clone, Debug, Default)]

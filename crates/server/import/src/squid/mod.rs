@@ -29,10 +29,10 @@ use self::ports::Port;
 use self::shaping::Pools;
 use self::store::Stored;
 use crate::Parsed;
-use crate::input::Input;
-use crate::limits::{LIST_MAX, NETWORKS_MAX};
-use crate::note::{Notes, Place};
-use crate::tree::{Section, Tree, Value};
+use imported::input::Input;
+use imported::limits::{LIST_MAX, NETWORKS_MAX};
+use imported::note::{Notes, Place};
+use imported::tree::{Section, Tree, Value};
 
 /// What the lines have said so far.
 #[derive(Default)]

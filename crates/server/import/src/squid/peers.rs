@@ -4,10 +4,10 @@ use super::access::NO_RULE;
 use super::acl::{Addresses, Set};
 use super::lines::{Line, public};
 use super::{Squid, texts_of};
-use crate::limits::NETWORKS_MAX;
-use crate::route::add;
-use crate::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
-use crate::tree::{Section, authority};
+use imported::limits::NETWORKS_MAX;
+use imported::route::add;
+use imported::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
+use imported::tree::{Section, authority};
 
 /// What the lines have said about other caches.
 #[derive(Debug, Default)]

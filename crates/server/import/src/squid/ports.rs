@@ -2,10 +2,10 @@
 
 use super::Squid;
 use super::lines::Line;
-use crate::note::Fate;
-use crate::table::Becomes::{self, Carried, Different, Left, Text};
-use crate::table::is_one;
-use crate::tree::Section;
+use imported::note::Fate;
+use imported::table::Becomes::{self, Carried, Different, Left, Text};
+use imported::table::is_one;
+use imported::tree::Section;
 
 /// An address where clients connect.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@
 
 use super::access::{PURGE, Rule};
 use super::acl::{Addresses, Set};
-use crate::limits::NETWORKS_MAX;
-use crate::note::Notes;
+use imported::limits::NETWORKS_MAX;
+use imported::note::Notes;
 
 /// The networks as `purge.from` has them. Writes the notes of rules about PURGE.
 pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {

@@ -6,11 +6,11 @@ use super::Squid;
 use super::access::Rule;
 use super::acl::Addresses;
 use super::lines::Line;
-use crate::limits::{NETWORKS_MAX, QUOTAS_MAX};
-use crate::note::Fate;
-use crate::route::quota;
-use crate::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Text};
-use crate::tree::{Section, Value};
+use imported::limits::{NETWORKS_MAX, QUOTAS_MAX};
+use imported::note::Fate;
+use imported::route::quota;
+use imported::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Text};
+use imported::tree::{Section, Value};
 
 /// A pool: its class, its buckets, and its rules.
 #[derive(Debug, Default)]

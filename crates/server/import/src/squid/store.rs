@@ -7,11 +7,11 @@ use super::Squid;
 use super::access::NO_RULE;
 use super::acl::Set;
 use super::lines::{Line, time};
-use crate::note::Place;
-use crate::pattern::COOKIE_NAMES;
-use crate::route::{Keys, Lifetime, add};
-use crate::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing};
-use crate::tree::{Section, Value};
+use imported::note::Place;
+use imported::pattern::COOKIE_NAMES;
+use imported::route::{Keys, Lifetime, add};
+use imported::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing};
+use imported::tree::{Section, Value};
 
 /// What the lines have said about the store.
 #[derive(Debug, Default)]

@@ -6,9 +6,11 @@ use super::access::NO_RULE;
 use super::acl::Set;
 use super::lines::{Line, size, time};
 use super::{Squid, accel, peers, ports, shaping, store};
-use crate::table::Becomes::{self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected};
-use crate::table::{find, is_one};
-use crate::tree::{Value, timeout};
+use imported::table::Becomes::{
+    self, By, Carried, Different, Elsewhere, Left, Nothing, Unprotected,
+};
+use imported::table::{find, is_one};
+use imported::tree::{Value, timeout};
 
 /// A function of the table.
 type Carry = fn(&mut Squid, &Line) -> Becomes;

@@ -193,7 +193,7 @@ fn limits_are_kept() {
     };
     let error = crate::import(Source::Squid, "f", "include again\n", Options::default(), &mut read);
     assert!(error.unwrap_err().to_string().contains("levels deep"));
-    let many = "cache_mem 1 MB\n".repeat(crate::limits::DIRECTIVES_MAX + 1);
+    let many = "cache_mem 1 MB\n".repeat(imported::limits::DIRECTIVES_MAX + 1);
     let error = crate::import(Source::Squid, "f", &many, Options::default(), &mut read);
     assert!(error.unwrap_err().to_string().contains("more than 100000"));
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::lexer::Word;
 use super::parser::{Block, Field, Kind, Program};
-use crate::note::{Notes, Place};
-use crate::table::Becomes::{self, Carried, Different, Left};
-use crate::tree::{self, Section, Tree, Value, authority, timeout};
+use imported::note::{Notes, Place};
+use imported::table::Becomes::{self, Carried, Different, Left};
+use imported::tree::{self, Section, Tree, Value, authority, timeout};
 
 /// A group of backends.
 struct Director {

@@ -7,8 +7,8 @@
 
 use super::state::{End, PRIVATE, Request, State};
 use super::{Cell, Run};
-use crate::cel::{self, Cel};
-use crate::note::Fate;
+use imported::cel::{self, Cel};
+use imported::note::Fate;
 
 /// The most questions of one run. The conditions after them are not known.
 pub(super) const QUESTIONS_MAX: usize = 12;

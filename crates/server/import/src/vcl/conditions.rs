@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::lexer::Word;
 use super::parser::{Expr, Kind, Program, Stmt};
 use super::state::{State, request_field};
-use crate::pattern::{host_of, literal, path_of};
-use crate::route::Path;
+use imported::pattern::{host_of, literal, path_of};
+use imported::route::Path;
 
 /// Whether a condition holds. `None` means not known.
 pub(crate) type Truth = Option<bool>;

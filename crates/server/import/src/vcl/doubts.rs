@@ -7,7 +7,7 @@ use super::conditions::{is_background, is_by_address, status_min};
 use super::lexer::{Word, call};
 use super::parser::{Arm, Kind, Stmt};
 use super::state::request_field;
-use crate::table::is_one;
+use imported::table::is_one;
 
 /// What a branch that is not known can do.
 #[derive(Debug, Default)]

@@ -22,12 +22,12 @@ use super::state::{End, PRIVATE, Request, State, request_field, response_field};
 use super::store;
 use super::texts::text_of;
 use super::translate;
-use crate::cel;
-use crate::fields::{has_tags, is_about_caching, is_free};
-use crate::note::Fate;
-use crate::pattern::COOKIE_NAMES;
-use crate::route::{CAPTURES, Lifetime, add, all_statuses};
-use crate::table::Becomes::{self, Carried, Different, Left, Nothing, Text, Unprotected};
+use imported::cel;
+use imported::fields::{has_tags, is_about_caching, is_free};
+use imported::note::Fate;
+use imported::pattern::COOKIE_NAMES;
+use imported::route::{CAPTURES, Lifetime, add, all_statuses};
+use imported::table::Becomes::{self, Carried, Different, Left, Nothing, Text, Unprotected};
 
 /// The limit on statements and comparisons that are run, for all cells together.
 const STEPS_MAX: usize = 1_000_000;
@@ -117,7 +117,7 @@ impl<'p> Run<'p> {
         match &stmt.kind {
             Kind::If(arms) => return self.branch(stmt, arms, state),
             Kind::Call(name) => match self.program.sub(name) {
-                Some(body) if self.depth < crate::limits::DEPTH_MAX => {
+                Some(body) if self.depth < imported::limits::DEPTH_MAX => {
                     self.depth += 1;
                     ended = self.body(body, state);
                     self.depth -= 1;

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::note::Place;
 use crate::{Parsed, SyntaxError};
+use imported::note::Place;
 
 /// A word.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,14 +23,14 @@ use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{Changes, End, PRIVATE, Request, State};
-use crate::cel::{self, Cel};
-use crate::input::Input;
-use crate::limits::{CONDITIONS_MAX, ROUTES_MAX};
-use crate::note::{Fate, Notes, Place};
-use crate::route::{Action, Keys, Path, add, change};
-use crate::table::is_one;
-use crate::tree::{Section, Tree, Value};
 use crate::{Parsed, SyntaxError};
+use imported::cel::{self, Cel};
+use imported::input::Input;
+use imported::limits::{CONDITIONS_MAX, ROUTES_MAX};
+use imported::note::{Fate, Notes, Place};
+use imported::route::{Action, Keys, Path, add, change};
+use imported::table::is_one;
+use imported::tree::{Section, Tree, Value};
 
 /// The address of the listener. VCL has no address, and other machines must not reach the listener
 /// by mistake.

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use super::lexer::{Token, Word, shown, tokens};
-use crate::input::Input;
-use crate::limits::DEPTH_MAX;
-use crate::note::Place;
 use crate::{Parsed, SyntaxError};
+use imported::input::Input;
+use imported::limits::DEPTH_MAX;
+use imported::note::Place;
 
 /// A file with all that it includes.
 #[derive(Debug, Default)]

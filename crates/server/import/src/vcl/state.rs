@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::Questions;
 use super::lexer::Word;
-use crate::fields::is_free;
-use crate::route::{Keys, Path};
+use imported::fields::is_free;
+use imported::route::{Keys, Path};
 
 /// A request: a cell, and a method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use super::conditions::truth;
 use super::lexer::{Word, call};
 use super::parser::Expr;
 use super::state::State;
-use crate::pattern::{cookies, parameters, types};
-use crate::route::{Lifetime, WITHOUT_LIFETIME, add, all_statuses};
+use imported::pattern::{cookies, parameters, types};
+use imported::route::{Lifetime, WITHOUT_LIFETIME, add, all_statuses};
 
 const WIDE: &str = "every parameter that our patterns match is left out of the key";
 

@@ -276,8 +276,10 @@ fn what_is_not_known_for_a_cell_is_a_condition() {
         ),
         ("if (!req.http.X-Key) { return (synth(403)); }", "!('x-key' in fields)"),
         (
-            "if (req.http.X-A == \"a\" && (req.http.X-B || req.url ~ \"[?&]c=\")) { return (synth(403)); }",
-            "fields['x-a'] == 'a' && ('x-b' in fields || query.matches('(^|[?&])c=') || path.matches('&c='))",
+            "if (req.http.X-A == \"a\" && (req.http.X-B || req.url ~ \"[?&]c=\")) \
+             { return (synth(403)); }",
+            "fields['x-a'] == 'a' && ('x-b' in fields || query.matches('(^|[?&])c=') || \
+             path.matches('&c='))",
         ),
     ] {
         let list = if rule.contains("inside") { "acl inside { \"10.0.0.0\"/8; }\n" } else { "" };

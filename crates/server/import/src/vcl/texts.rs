@@ -2,8 +2,8 @@
 
 use super::lexer::Word;
 use super::state::Request;
-use crate::pattern::path_of;
-use crate::route::{Path, has_value};
+use imported::pattern::path_of;
+use imported::route::{Path, has_value};
 
 /// The text of a value in the form of our file, and whether the URL of the request follows it.
 pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool)> {

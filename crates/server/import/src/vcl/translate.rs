@@ -1,14 +1,14 @@
 //! Conditions that are not known for a cell, in the language of our file.
 //!
 //! A part whose result is known for the cell is left out. A field counts only if the program has
-//! not changed it before. See [`crate::url`] for URLs.
+//! not changed it before. See [`imported::url`] for URLs.
 
 use super::conditions::truth;
 use super::lexer::Word;
 use super::parser::{Expr, List};
 use super::state::State;
-use crate::cel::{self, Cel, PARTS_MAX};
-use crate::url::url;
+use imported::cel::{self, Cel, PARTS_MAX};
+use imported::url::url;
 
 /// A condition of our file, and how it differs.
 pub(crate) type Translated = (Cel, &'static str);

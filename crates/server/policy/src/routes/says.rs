@@ -10,7 +10,9 @@ use outcome::Refusal;
 use super::{Chosen, Routes};
 use crate::captures::Captured;
 use crate::reading::Reading;
+use crate::reading::path::{decoded, normalised};
 use crate::rules::{Rule, RuleSet, Rules, changes};
+use crate::values::Values;
 
 impl Routes {
     /// The rules.
@@ -47,12 +49,6 @@ impl Routes {
         self.reads.contains(what)
     }
 
-    /// Without the rules that answer.
-    #[must_use]
-    pub fn without_answers(&self, chosen: Chosen) -> Chosen {
-        Chosen { rules: self.rules.without_answers(&chosen.rules), ..chosen }
-    }
-
     /// What is done with a request: by the first rule that leads somewhere, or by the route.
     pub fn action(&self, chosen: &Chosen) -> Option<&Action> {
         match self.rules.leading(&chosen.rules) {
@@ -74,21 +70,57 @@ impl Routes {
         self.rules.of(&chosen.rules).find_map(Rule::mirror)
     }
 
-    /// Whether a text of the route or of its rules repeats a capture or a value.
-    pub fn expands(&self, chosen: &Chosen) -> bool {
-        chosen.at.is_some_and(|at| self.all[at].expands)
-            || self.rules.of(&chosen.rules).any(Rule::expands)
+    /// Whether a text of the route or of these rules repeats a capture or a value.
+    pub fn expands(&self, chosen: &Chosen, rules: &RuleSet) -> bool {
+        chosen.at.is_some_and(|at| self.all[at].expands) || self.rules.of(rules).any(Rule::expands)
     }
 
-    /// What a request has captured in its usual reading.
-    pub fn captured(&self, chosen: &Chosen, reading: Reading<'_>, facts: &Facts<'_>) -> Captured {
-        let (host, path) = reading.usual();
+    /// What is done with a request, with the captures and values of its text replaced.
+    pub fn expanded_action(&self, chosen: &Chosen, values: &Values<'_>) -> Option<Action> {
+        let action = self.action(chosen)?;
+        let captured = match self.rules.leading(&chosen.rules) {
+            Some(rule) => self.captured_by(rule, values),
+            None => self.captured_by_route(chosen, values),
+        };
+        Some(captured.action(action, values))
+    }
+
+    /// The changes to the fields of a request, with captures and values replaced.
+    pub fn expanded_request(&self, chosen: &Chosen, values: &Values<'_>) -> Vec<FieldRule> {
+        let of_route = chosen.at.map_or(&[][..], |at| &self.all[at].config.request);
+        let mut all = self.captured_by_route(chosen, values).rules(of_route, values);
+        for rule in self.rules.of(&chosen.rules) {
+            all.extend(self.captured_by(rule, values).rules(&rule.config.request, values));
+        }
+        all
+    }
+
+    /// The changes to the fields of a response by the route and these rules, the same.
+    pub fn expanded_response(
+        &self,
+        chosen: &Chosen,
+        rules: &RuleSet,
+        values: &Values<'_>,
+    ) -> Vec<FieldRule> {
+        let of_route = chosen.at.map_or(&[][..], |at| &self.all[at].config.response);
+        let mut all = self.captured_by_route(chosen, values).rules(of_route, values);
+        for rule in self.rules.of(rules) {
+            all.extend(self.captured_by(rule, values).rules(&rule.config.response, values));
+        }
+        all
+    }
+
+    fn captured_by_route(&self, chosen: &Chosen, values: &Values<'_>) -> Captured {
+        let (host, path) = values.reading.usual();
         let route = chosen.at.map(|at| &self.all[at]).filter(|route| route.captures);
-        let of_route = route.map(|route| Captured::of(&route.config, &host, &path));
-        let mut captured = of_route.unwrap_or_default();
-        let facts = Facts { host: &host, path: &path, ..*facts };
-        self.rules.captured(&chosen.rules, &self.conditions, &facts, &mut captured);
-        captured
+        route.map(|route| Captured::of(&route.config, &host, &path)).unwrap_or_default()
+    }
+
+    /// What a rule has captured of a request in its usual reading.
+    fn captured_by(&self, rule: &Rule, values: &Values<'_>) -> Captured {
+        let (host, path) = values.reading.usual();
+        let facts = Facts { host: &host, path: &path, ..values.facts };
+        self.rules.captured_by(rule, &self.conditions, &facts)
     }
 
     /// The changes to the fields of a request.
@@ -118,6 +150,12 @@ impl Routes {
         self.has_late
     }
 
+    /// Whether a condition reads the fields of the response, or its size.
+    #[inline]
+    pub fn reads_fields(&self) -> bool {
+        self.reads_fields
+    }
+
     /// The rules that hold when the response has come. `facts` are those of the request.
     pub fn late(
         &self,
@@ -139,7 +177,10 @@ impl Routes {
         response: ResponseFacts<'_>,
     ) -> Option<Configured> {
         let mut of_rules = rules.iter().map(|nth| (nth, &self.rules.all()[nth]));
-        let by_rule = of_rules.find_map(|(nth, rule)| Some((nth, rule.config.lifetime.as_ref()?)));
+        let by_rule = of_rules.find_map(|(nth, rule)| {
+            let lifetime = rule.config.lifetime.as_ref()?;
+            rule.covers(response.status).then_some((nth, lifetime))
+        });
         if let Some((nth, lifetime)) = by_rule {
             return Some(crate::lifetimes::of_rule(nth, lifetime));
         }
@@ -170,7 +211,13 @@ impl Routes {
         if reading.paths().is_none_or(|paths| paths.len() > 1) {
             return Err(Refusal::Ambiguous);
         }
-        let captured = self.captured(chosen, reading, facts);
-        Ok(rule.rewritten(&reading.usual().1, &captured))
+        let (host, path) = reading.usual();
+        let facts = Facts { host: &host, path: &path, ..*facts };
+        let captured = self.rules.captured_by(rule, &self.conditions, &facts);
+        match rule.rewritten(&path, &captured) {
+            // A text that was captured must not lead out of the directory before it.
+            Some(path) if normalised(&path) != decoded(&path) => Err(Refusal::Ambiguous),
+            rewritten => Ok(rewritten),
+        }
     }
 }

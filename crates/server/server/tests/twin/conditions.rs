@@ -108,6 +108,108 @@ fn a_stored_response_is_refused_to_whom_a_rule_refuses_it() {
     });
 }
 
+/// A rule that led to an upstream was as strict as the route that it replaced.
+#[test]
+fn a_rule_that_passes_on_is_not_stricter_than_one_that_denies() {
+    let config = || {
+        let admin = Rule { action: answer(403), ..rule("admin", "path.startsWith('/admin')") };
+        let public = Rule {
+            action: Some(Action::Group("first".to_owned())),
+            ..rule("public", "path.startsWith('/public')")
+        };
+        let closed = Action::Answer { status: 403, body: "closed".to_owned() };
+        with(vec![Route { action: closed, ..Route::to("") }], vec![admin, public])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for path in ["/public/..%2fadmin", "/public/..;/admin", "/public/..%2fother", "/admin"] {
+            assert_eq!(get(&mut client, path, "").await.status, 403, "{path}");
+        }
+        assert_eq!(world.origin.seen.borrow().len(), 0);
+        assert_eq!(get(&mut client, "/public/a?size=3", "").await.status, 200);
+    });
+}
+
+/// A lifetime by a rule had stored refusals and failures, which one odd request could draw.
+#[test]
+fn a_lifetime_by_a_rule_is_for_errors_only_if_it_names_them() {
+    let config = || {
+        let lifetime =
+            || Some(Lifetime { ttl: Some(Duration::from_secs(60)), ..Lifetime::default() });
+        let all = Rule { lifetime: lifetime(), ..rule("all", "path.startsWith('/all')") };
+        let named = Rule { lifetime: lifetime(), ..rule("named", "status in [403, 429]") };
+        with(Vec::new(), vec![all, named])
+    };
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for (target, is_stored) in [
+            ("/all?size=3", true),
+            ("/all?size=3&status=400", false),
+            ("/all?size=3&status=403", true),
+            ("/all?size=3&status=401", false),
+            ("/all?size=3&status=429", false),
+            ("/all?size=3&status=503", false),
+        ] {
+            get(&mut client, target, "").await;
+            assert_eq!(is_hit(&get(&mut client, target, "").await), is_stored, "{target}");
+        }
+    });
+}
+
+/// A 304 has a part of the fields. Rules that read the others had been left out.
+#[test]
+fn a_rule_that_reads_the_response_is_not_judged_by_a_304() {
+    let config = || {
+        let remove = vec![FieldRule::Remove("X-Secret".to_owned())];
+        let text = Rule {
+            response: [remove, set("Cache-Control", "max-age=2")].concat(),
+            ..rule("text", "response['etag'] != ''")
+        };
+        let mut route = Route::to("first");
+        route.response = set("X-Secret", "1");
+        with(vec![route], vec![text])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let target = "/a?size=9&etag=x&cc=max-age=1";
+        for _ in 0..3 {
+            let got = get(&mut client, target, "").await;
+            assert_eq!((got.status, got.field("cache-control")), (200, Some("max-age=2")));
+            assert_eq!(got.body, expected(target, None));
+            sleep(Duration::from_secs(3)).await;
+        }
+        let seen = world.origin.seen.borrow();
+        assert!(seen.iter().all(|one| one.field("if-none-match").is_none()), "no 304 is drawn");
+    });
+}
+
+/// The captures of one rule had taken the place of another's, and of values.
+#[test]
+fn a_rule_repeats_what_it_has_captured_itself() {
+    let config = || {
+        let one = Rule {
+            request: set("X-One", "{rest}"),
+            ..rule("one", "path.matches('^/(?P<rest>.*)$')")
+        };
+        let two = Rule {
+            action: Some(Action::Redirect {
+                status: 302,
+                location: "https://{host}/{rest}".to_owned(),
+                with_path: false,
+            }),
+            ..rule("two", "path.matches('^/evil.example/(?P<rest>.*)$')")
+        };
+        let mut route = Route::to("first");
+        route.path = Path::parse("/{host}/*").unwrap();
+        with(vec![route, Route::to("first")], vec![one, two])
+    };
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let got = get(&mut client, "/evil.example/go", "").await;
+        assert_eq!(got.field("location"), Some("https://site/go"));
+    });
+}
+
 #[test]
 fn rules_redirect_and_rewrite_by_what_they_capture() {
     let config = || {
@@ -124,10 +226,14 @@ fn rules_redirect_and_rewrite_by_what_they_capture() {
             ..rule("api", "path.startsWith('/api/')")
         };
         let shop = Rule {
-            rewrite: Some(Rewrite::To("/s/{name}/{path}".to_owned())),
+            rewrite: Some(Rewrite::To("/s/{name}{path}".to_owned())),
             ..rule("shop", "path.matches('^/shop-(?P<name>[a-z]+)')")
         };
-        with(Vec::new(), vec![old, api, shop])
+        let image = Rule {
+            rewrite: Some(Rewrite::To("/static/{rest}".to_owned())),
+            ..rule("image", "path.matches('^/img(?P<rest>.*)$')")
+        };
+        with(Vec::new(), vec![old, api, shop, image])
     };
     each_way(config, async |world: Rc<World>| {
         let mut client = Client::new().await;
@@ -136,13 +242,15 @@ fn rules_redirect_and_rewrite_by_what_they_capture() {
         assert_eq!((got.status, got.field("location")), (301, Some(location)));
         for (asked, sent) in [
             ("/api/v1?size=3&cc=max-age=60", "/v1?size=3&cc=max-age=60"),
-            ("/shop-de?size=3", "/s/de//shop-de?size=3"),
+            ("/shop-de?size=3", "/s/de/shop-de?size=3"),
         ] {
             let got = get(&mut client, asked, "").await;
             assert_eq!((got.status, got.body), (200, expected(sent, None)), "{asked}");
         }
         // It is stored by the path that was requested.
         assert!(is_hit(&get(&mut client, "/api/v1?size=3&cc=max-age=60", "").await));
+        // What was captured does not lead out of its directory.
+        assert_eq!(get(&mut client, "/img../secret?size=3", "").await.status, 400);
         // Two readings are two paths to rewrite.
         assert_eq!(get(&mut client, "/api/%2fv1?size=3", "").await.status, 400);
         assert_eq!(world.origin.seen.borrow().len(), 2);

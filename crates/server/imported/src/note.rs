@@ -68,22 +68,25 @@ impl fmt::Display for Note {
 
 /// A line of a file, and which directive of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) file: Rc<str>,
-    pub(crate) line: usize,
+pub struct Place {
+    /// The file.
+    pub file: Rc<str>,
+    /// The line, from 1.
+    pub line: usize,
     /// The number of the directive, from 1. A place without a directive has 0.
     id: usize,
 }
 
 impl Place {
-    pub(crate) fn new(file: &Rc<str>, line: usize) -> Place {
+    /// A line of a file, without a directive.
+    pub fn new(file: &Rc<str>, line: usize) -> Place {
         Place { file: Rc::clone(file), line, id: 0 }
     }
 }
 
 impl Place {
     /// The number of the directive. No other directive has it.
-    pub(crate) fn id(&self) -> usize {
+    pub fn id(&self) -> usize {
         self.id
     }
 }
@@ -100,7 +103,7 @@ impl fmt::Display for Place {
 /// The notes of an import. A directive has one note: of two notes, the note with the worse fate is
 /// kept. A directive without a note was not carried.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub struct Notes {
     /// All directives with their notes. Directive number `n` is at `n - 1`.
     directives: Vec<(Place, String, Option<Note>)>,
 }
@@ -109,17 +112,17 @@ pub(crate) struct Notes {
 const WHY_BYTES_MAX: usize = 400;
 
 /// The reason in the note of a directive that no function used.
-pub(crate) const UNUSED: &str = "nothing in the imported file comes from it";
+pub const UNUSED: &str = "nothing in the imported file comes from it";
 
 impl Notes {
     /// Counts a directive, which must get a note.
-    pub(crate) fn directive(&mut self, at: &mut Place, shown: &str) {
+    pub fn directive(&mut self, at: &mut Place, shown: &str) {
         self.directives.push((at.clone(), shown.to_owned(), None));
         at.id = self.directives.len();
     }
 
     /// Gives a directive a fate.
-    pub(crate) fn add(&mut self, at: &Place, fate: Fate, why: impl Into<String>) {
+    pub fn add(&mut self, at: &Place, fate: Fate, why: impl Into<String>) {
         let (why, is_carried) = (why.into(), fate == Fate::Carried);
         debug_assert_eq!(why.is_empty(), is_carried, "a note has a reason unless it is carried");
         let Some(id) = at.id.checked_sub(1) else { return };
@@ -137,34 +140,39 @@ impl Notes {
     }
 
     /// A note that is about no directive.
-    pub(crate) fn other(&mut self, at: &Place, what: &str, fate: Fate, why: impl Into<String>) {
+    pub fn other(&mut self, at: &Place, what: &str, fate: Fate, why: impl Into<String>) {
         let mut at = at.clone();
         self.directive(&mut at, what);
         self.add(&at, fate, why);
     }
 
-    pub(crate) fn carried(&mut self, at: &Place) {
+    /// The directive is carried.
+    pub fn carried(&mut self, at: &Place) {
         self.add(at, Fate::Carried, "");
     }
 
-    pub(crate) fn nothing(&mut self, at: &Place, why: impl Into<String>) {
+    /// The directive needs nothing.
+    pub fn nothing(&mut self, at: &Place, why: impl Into<String>) {
         self.add(at, Fate::Nothing, why);
     }
 
-    pub(crate) fn different(&mut self, at: &Place, why: impl Into<String>) {
+    /// The directive is carried with a difference.
+    pub fn different(&mut self, at: &Place, why: impl Into<String>) {
         self.add(at, Fate::Different, why);
     }
 
-    pub(crate) fn left(&mut self, at: &Place, why: impl Into<String>) {
+    /// The directive is not carried.
+    pub fn left(&mut self, at: &Place, why: impl Into<String>) {
         self.add(at, Fate::NotCarried, why);
     }
 
-    pub(crate) fn unprotected(&mut self, at: &Place, why: impl Into<String>) {
+    /// The directive protects something, and is not carried.
+    pub fn unprotected(&mut self, at: &Place, why: impl Into<String>) {
         self.add(at, Fate::Unprotected, why);
     }
 
     /// All notes, in the order of the files, then of the lines.
-    pub(crate) fn sorted(self) -> Vec<Note> {
+    pub fn sorted(self) -> Vec<Note> {
         let unused = |at: &Place, shown: &str| Note::new(at, shown, Fate::NotCarried, UNUSED);
         let all = self.directives.into_iter();
         let mut all: Vec<Note> =

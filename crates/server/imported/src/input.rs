@@ -7,22 +7,24 @@ use crate::note::{Notes, Place};
 use crate::{Included, Parsed, SyntaxError};
 
 /// Reads included files through the caller's function, and counts them and their directives.
-pub(crate) struct Input<'r> {
+pub struct Input<'r> {
     read: Read<'r>,
     files: usize,
     bytes: usize,
     depth: usize,
     directives: usize,
-    pub(crate) notes: Notes,
+    /// The notes so far.
+    pub notes: Notes,
     /// Keep open what was protected by a rule that was not carried.
-    pub(crate) open: bool,
+    pub open: bool,
 }
 
 /// The caller's function: the files that a name stands for, or why it cannot read them.
-pub(crate) type Read<'r> = &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>;
+pub type Read<'r> = &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>;
 
 impl<'r> Input<'r> {
-    pub(crate) fn new(read: Read<'r>, open: bool) -> Input<'r> {
+    /// An input without a file.
+    pub fn new(read: Read<'r>, open: bool) -> Input<'r> {
         let (files, bytes, depth, directives, notes) = (0, 0, 0, 0, Notes::default());
         Input { read, files, bytes, depth, directives, notes, open }
     }
@@ -31,7 +33,7 @@ impl<'r> Input<'r> {
     ///
     /// # Errors
     /// There are too many files, or the files are too large.
-    pub(crate) fn count_file(&mut self, at: &Place, text: &str) -> Parsed<()> {
+    pub fn count_file(&mut self, at: &Place, text: &str) -> Parsed<()> {
         self.files += 1;
         self.bytes += text.len();
         let many = format!("more than {FILES_MAX} files are included");
@@ -44,7 +46,7 @@ impl<'r> Input<'r> {
     ///
     /// # Errors
     /// There are too many directives.
-    pub(crate) fn count_directive(&mut self, at: &Place) -> Parsed<()> {
+    pub fn count_directive(&mut self, at: &Place) -> Parsed<()> {
         self.directives += 1;
         if self.directives > DIRECTIVES_MAX {
             return Err(SyntaxError::at(at, format!("more than {DIRECTIVES_MAX} directives")));
@@ -57,11 +59,7 @@ impl<'r> Input<'r> {
     ///
     /// # Errors
     /// There are too many files, or the files are too large.
-    pub(crate) fn files(
-        &mut self,
-        at: &Place,
-        name: &str,
-    ) -> Parsed<Result<Vec<Included>, String>> {
+    pub fn files(&mut self, at: &Place, name: &str) -> Parsed<Result<Vec<Included>, String>> {
         let included = (self.read)(name);
         for file in included.iter().flatten() {
             self.count_file(at, &file.text)?;
@@ -75,7 +73,7 @@ impl<'r> Input<'r> {
     ///
     /// # Errors
     /// A limit is exceeded, or an error of `parse`.
-    pub(crate) fn include(
+    pub fn include(
         &mut self,
         at: &Place,
         name: &str,

@@ -8,15 +8,16 @@ const TEXTS_MAX: usize = 64;
 
 /// What an expression matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Literal {
-    pub(crate) texts: Vec<String>,
+pub struct Literal {
+    /// The texts.
+    pub texts: Vec<String>,
     /// The text is the whole path or host, and not only its start.
-    pub(crate) whole: bool,
+    pub whole: bool,
 }
 
 /// Reads an expression that begins with `^`. Returns `None` if it stands for other than a few
 /// texts.
-pub(crate) fn literal(pattern: &str) -> Option<Literal> {
+pub fn literal(pattern: &str) -> Option<Literal> {
     let rest = pattern.strip_prefix('^')?;
     let (rest, whole) = match rest.strip_suffix('$') {
         Some(rest) if !rest.ends_with('\\') => (rest, true),
@@ -75,10 +76,11 @@ fn plain(text: &str) -> Option<String> {
 
 /// A path, or a host, with captures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Captured {
-    pub(crate) text: String,
+pub struct Captured {
+    /// The path or the host, as our file writes it.
+    pub text: String,
     /// What `$1`, `\1` or the name of a group stands for, as our file repeats it: `{c1}`, `{*}`.
-    pub(crate) groups: Vec<(String, String)>,
+    pub groups: Vec<(String, String)>,
 }
 
 impl Captured {
@@ -113,7 +115,7 @@ impl Captured {
 }
 
 /// Translates an expression to our path. Each capture is a whole segment, or the rest of the path.
-pub(crate) fn path_of(pattern: &str) -> Option<(Path, Captured)> {
+pub fn path_of(pattern: &str) -> Option<(Path, Captured)> {
     let mut rest = pattern.strip_prefix('^')?;
     let (mut found, mut has_captures) = (Captured::default(), false);
     loop {
@@ -155,7 +157,7 @@ pub(crate) fn path_of(pattern: &str) -> Option<(Path, Captured)> {
 }
 
 /// Translates an expression that captures the first label to our host.
-pub(crate) fn host_of(pattern: &str) -> Option<Captured> {
+pub fn host_of(pattern: &str) -> Option<Captured> {
     let mut found = Captured::default();
     let (name, mut rest) = found.take(pattern.strip_prefix('^')?, "[^.]+")?;
     // A path may have a capture with the same number.
@@ -184,7 +186,7 @@ fn character(pattern: &str) -> Option<(char, &str)> {
 }
 
 /// Replaces captures (`$1`, `${name}`, `$name`). Returns `None` if a variable is not a capture.
-pub(crate) fn repeated(text: &str, sign: char, groups: &[(String, String)]) -> Option<String> {
+pub fn repeated(text: &str, sign: char, groups: &[(String, String)]) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once(sign) {
         let (inner, braces) = match after.strip_prefix('{') {
@@ -222,12 +224,12 @@ const COOKIE_STARTS: [&str; 8] = [
 ];
 
 /// The difference of a bypass whose expression also matches inside the value of a cookie.
-pub(crate) const COOKIE_NAMES: &str = "the names of cookies count, and not their values";
+pub const COOKIE_NAMES: &str = "the names of cookies count, and not their values";
 
 /// The expression matches if the request has one of these cookies. Also returns whether the
 /// patterns are exact. If the expression lacks the start of a cookie (`session=`), the patterns
 /// match all names with this end.
-pub(crate) fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
+pub fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
     let start = COOKIE_STARTS.iter().find_map(|start| pattern.strip_prefix(start));
     let (rest, exact) = (start.unwrap_or(pattern), start.is_some());
     let (names, tail) = names(rest)?;
@@ -242,7 +244,7 @@ pub(crate) fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
 
 /// The parameters that a substitution removes from a query, as patterns. Returns `None` for other
 /// expressions.
-pub(crate) fn parameters(pattern: &str) -> Option<Vec<String>> {
+pub fn parameters(pattern: &str) -> Option<Vec<String>> {
     let starts = [r"([?&])", r"(\?|&)", r"(\?|\&)", "[?&]", "&", r"\?", r"(?:[?&])"];
     let rest = starts.iter().find_map(|start| pattern.strip_prefix(start))?;
     let tails =
@@ -280,7 +282,7 @@ fn names(pattern: &str) -> Option<(Vec<String>, &str)> {
 
 /// Translates an expression for `Content-Type` to media types. Returns `None` if it stands for
 /// other than a few types.
-pub(crate) fn types(pattern: &str) -> Option<Vec<String>> {
+pub fn types(pattern: &str) -> Option<Vec<String>> {
     let all = literal(pattern.strip_prefix("(?i)").unwrap_or(pattern))?.texts;
     let kind = |text: &String| match text.split_once('/') {
         Some((_, "")) => Some(format!("{text}*")),

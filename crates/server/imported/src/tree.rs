@@ -73,12 +73,18 @@ const KEYS: &[(&str, bool, &str)] = &[
 
 /// A value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// A text.
     Text(String),
+    /// A list of texts.
     Texts(Vec<String>),
+    /// Yes or no.
     Flag(bool),
+    /// A number.
     Count(u64),
+    /// A number of bytes.
     Bytes(u64),
+    /// A length of time.
     Time(Duration),
 }
 
@@ -105,11 +111,11 @@ values!(Text: String, Texts: Vec<String>, Flag: bool, Count: u64, Time: Duration
 const CLOSED: &str = "closed by plimsoll import\n";
 
 /// The name of a key.
-pub(crate) type Key = &'static str;
+pub type Key = &'static str;
 
 /// A section of the file.
 #[derive(Clone, Debug)]
-pub(crate) struct Section {
+pub struct Section {
     name: &'static str,
     many: bool,
     known: &'static str,
@@ -121,7 +127,7 @@ pub(crate) struct Section {
 
 impl Section {
     /// An empty section of this name.
-    pub(crate) fn new(name: &'static str) -> Section {
+    pub fn new(name: &'static str) -> Section {
         let known = KEYS.iter().find(|(known, ..)| *known == name);
         let (_, many, known) = known.expect("each section is in the list");
         let (keys, below, comments) = (Vec::new(), Vec::new(), Vec::new());
@@ -129,7 +135,7 @@ impl Section {
     }
 
     /// Sets a key. The comment behind it is the place that it comes from, or a reason.
-    pub(crate) fn set(&mut self, key: Key, value: impl Into<Value>, from: impl Display) {
+    pub fn set(&mut self, key: Key, value: impl Into<Value>, from: impl Display) {
         assert!(is_one(self.known, key), "the key {key} of {} is not in the list", self.name);
         let entry = (key, value.into(), from.to_string());
         match self.keys.iter_mut().find(|(there, ..)| *there == key) {
@@ -139,48 +145,45 @@ impl Section {
     }
 
     /// Sets a key that the file has once. Returns false if another line has set another value.
-    pub(crate) fn set_once(&mut self, key: Key, value: Value, from: &Place) -> bool {
+    pub fn set_once(&mut self, key: Key, value: Value, from: &Place) -> bool {
         let is_free = self.get(key).is_none_or(|there| *there == value);
         self.set_some(key, is_free.then_some(value), from);
         is_free
     }
 
     /// Sets a key if there is a value.
-    pub(crate) fn set_some(
-        &mut self,
-        key: Key,
-        value: Option<impl Into<Value>>,
-        from: impl Display,
-    ) {
+    pub fn set_some(&mut self, key: Key, value: Option<impl Into<Value>>, from: impl Display) {
         if let Some(value) = value {
             self.set(key, value, from);
         }
     }
 
     /// Sets a key if the list has an entry.
-    pub(crate) fn set_list(&mut self, key: Key, list: &[String], from: impl Display) {
+    pub fn set_list(&mut self, key: Key, list: &[String], from: impl Display) {
         self.set_some(key, (!list.is_empty()).then(|| list.to_vec()), from);
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+    /// The value of a key, if the key is set.
+    pub fn get(&self, key: &str) -> Option<&Value> {
         self.keys.iter().find(|(there, ..)| *there == key).map(|(_, value, _)| value)
     }
 
     /// The value of a key that is a text.
-    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+    pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key) {
             Some(Value::Text(text)) => Some(text),
             _ => None,
         }
     }
 
-    pub(crate) fn unset(&mut self, key: &str) {
+    /// Leaves a key out.
+    pub fn unset(&mut self, key: &str) {
         self.keys.retain(|(there, ..)| *there != key);
     }
 
     /// A section below this section. If there can be only one of the name, each call returns the
     /// same section.
-    pub(crate) fn below(&mut self, name: &'static str) -> &mut Section {
+    pub fn below(&mut self, name: &'static str) -> &mut Section {
         let section = Section::new(name);
         let is_below = name.strip_prefix(self.name).is_some_and(|rest| rest.starts_with('.'));
         assert!(is_below, "{name} is not below {}", self.name);
@@ -193,13 +196,13 @@ impl Section {
     }
 
     /// Whether there is a section of this name below it.
-    pub(crate) fn has_below(&self, name: &str) -> bool {
+    pub fn has_below(&self, name: &str) -> bool {
         self.below.iter().any(|section| section.name == name)
     }
 
     /// Closes a route, because a rule that protected it was not carried. A comment has the action
     /// that the route would have.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         if self.get("answer") == Some(&Value::from(CLOSED)) {
             return;
         }
@@ -217,7 +220,7 @@ impl Section {
     }
 
     /// The keys and the sections below, without the name and the places that they come from.
-    pub(crate) fn shape(&self) -> String {
+    pub fn shape(&self) -> String {
         let keys = self.keys.iter().filter(|(key, ..)| *key != "name");
         let own: Vec<String> = keys.map(|(key, value, _)| Section::line_of(key, value)).collect();
         let below: Vec<String> = self
@@ -229,12 +232,12 @@ impl Section {
     }
 
     /// A line above the section.
-    pub(crate) fn comment(&mut self, text: impl Into<String>) {
+    pub fn comment(&mut self, text: impl Into<String>) {
         self.comments.push(text.into());
     }
 
     /// A key as a line of a comment.
-    pub(crate) fn line_of(key: &'static str, value: &Value) -> String {
+    pub fn line_of(key: &'static str, value: &Value) -> String {
         format!("{key} = {}", shown(value))
     }
 
@@ -257,13 +260,13 @@ impl Section {
 }
 
 /// A time-out as the server takes it: from a millisecond to a day.
-pub(crate) fn timeout(time: Option<Duration>) -> Option<Value> {
+pub fn timeout(time: Option<Duration>) -> Option<Value> {
     let day = Duration::from_secs(86_400);
     time.filter(|time| time.as_millis() > 0 && *time <= day).map(Value::Time)
 }
 
 /// A host in a URL: an address of IPv6 has brackets.
-pub(crate) fn authority(host: &str) -> String {
+pub fn authority(host: &str) -> String {
     match host.contains(':') && !host.starts_with('[') {
         true => format!("[{host}]"),
         false => host.to_owned(),
@@ -271,7 +274,7 @@ pub(crate) fn authority(host: &str) -> String {
 }
 
 /// Writes a server of an upstream.
-pub(crate) fn server(
+pub fn server(
     upstream: &mut Section,
     url: String,
     (weight, outstanding_max): (Option<u64>, Option<u64>),
@@ -287,13 +290,13 @@ pub(crate) fn server(
 
 /// All sections, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub struct Tree {
     sections: BTreeMap<&'static str, Vec<Section>>,
 }
 
 impl Tree {
     /// The section of this name, of which there is only one.
-    pub(crate) fn section(&mut self, name: &'static str) -> &mut Section {
+    pub fn section(&mut self, name: &'static str) -> &mut Section {
         let section = Section::new(name);
         assert!(!section.many, "there can be several of {name}");
         let there = self.sections.entry(name).or_default();
@@ -303,27 +306,29 @@ impl Tree {
         &mut there[0]
     }
 
-    pub(crate) fn add(&mut self, section: Section) {
+    /// Adds a section of which there may be several.
+    pub fn add(&mut self, section: Section) {
         assert!(section.many, "there can be only one of {}", section.name);
         self.sections.entry(section.name).or_default().push(section);
     }
 
     /// All sections of this name.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &Section> {
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &Section> {
         self.sections.get(name).into_iter().flatten()
     }
 
-    pub(crate) fn all_mut(&mut self, name: &str) -> impl Iterator<Item = &mut Section> {
+    /// All sections of this name, to be changed.
+    pub fn all_mut(&mut self, name: &str) -> impl Iterator<Item = &mut Section> {
         self.sections.get_mut(name).into_iter().flatten()
     }
 
     /// The number of sections of this name.
-    pub(crate) fn count(&self, name: &str) -> usize {
+    pub fn count(&self, name: &str) -> usize {
         self.sections.get(name).map_or(0, Vec::len)
     }
 
     /// The text, in the order of [`KEYS`]. A section without keys is not written.
-    pub(crate) fn text(&self, head: &str) -> String {
+    pub fn text(&self, head: &str) -> String {
         let mut out = head.to_owned();
         for (name, ..) in KEYS {
             for section in self.all(name) {

@@ -9,12 +9,14 @@ use crate::tree::{Section, Tree, Value};
 
 /// The path of a route. A pattern has captures: `/{lang}/shop/*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Path {
+pub enum Path {
     /// All paths below it. The text ends with a slash.
     Prefix(String),
     /// All paths that begin with this text, which ends in the middle of a segment.
     Start(String),
+    /// This path.
     Exact(String),
+    /// Paths with captures.
     Pattern(String),
 }
 
@@ -26,25 +28,27 @@ impl Default for Path {
 
 impl Path {
     /// All paths that begin with a text.
-    pub(crate) fn beginning(text: &str) -> Path {
+    pub fn beginning(text: &str) -> Path {
         match text.ends_with('/') {
             true => Path::Prefix(text.to_owned()),
             false => Path::Start(text.to_owned()),
         }
     }
 
-    pub(crate) fn root() -> Path {
+    /// All paths.
+    pub fn root() -> Path {
         Path::Prefix("/".to_owned())
     }
 
-    pub(crate) fn text(&self) -> &str {
+    /// The path, as our file writes it.
+    pub fn text(&self) -> &str {
         let (Path::Prefix(text) | Path::Start(text) | Path::Exact(text) | Path::Pattern(text)) =
             self;
         text
     }
 
     /// The start that all matching paths have.
-    pub(crate) fn start(&self) -> &str {
+    pub fn start(&self) -> &str {
         let text = self.text();
         match self {
             Path::Pattern(_) => &text[..text.find(['{', '*']).unwrap_or(text.len())],
@@ -54,12 +58,12 @@ impl Path {
 
     /// The number of named segments. Of two paths that match a request, the path with more named
     /// segments is used.
-    pub(crate) fn segments(&self) -> usize {
+    pub fn segments(&self) -> usize {
         self.text().split('/').filter(|part| !part.is_empty() && *part != "*").count()
     }
 
     /// Whether a request can match both paths.
-    pub(crate) fn meets(&self, other: &Path) -> bool {
+    pub fn meets(&self, other: &Path) -> bool {
         let (one, another) = (self.start(), other.start());
         let is_free = |part: &str| part.starts_with(['{', '*']);
         let same = |(a, b): (&str, &str)| a == b || is_free(a) || is_free(b);
@@ -77,11 +81,12 @@ impl Path {
     }
 
     /// Whether every request that matches both paths gets this path.
-    pub(crate) fn comes_before(&self, other: &Path) -> bool {
+    pub fn comes_before(&self, other: &Path) -> bool {
         !self.meets(other) || !matches!(other, Path::Exact(_)) && self.segments() > other.segments()
     }
 
-    pub(crate) fn write(&self, section: &mut Section, from: &str) {
+    /// Writes the path into a route.
+    pub fn write(&self, section: &mut Section, from: &str) {
         match self {
             Path::Prefix(text) => {
                 debug_assert!(text.ends_with('/'), "{text} is no prefix of whole segments");
@@ -95,15 +100,23 @@ impl Path {
 
 /// What a route does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
+    /// It goes to the upstream of this name.
     Upstream(String),
+    /// It is answered with a redirect.
     Redirect {
+        /// 301, 302, 303, 307 or 308.
         status: u64,
+        /// The target.
         to: String,
+        /// Whether path and query of the request are appended.
         with_path: bool,
     },
+    /// It is answered with a text.
     Answer {
+        /// The status.
         status: u64,
+        /// The text.
         body: String,
     },
     /// The action is not carried. The requests must not find another route.
@@ -111,7 +124,8 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    pub(crate) fn write(&self, section: &mut Section, from: &str) {
+    /// Writes the action into a route.
+    pub fn write(&self, section: &mut Section, from: &str) {
         let status = match self {
             Action::Upstream(name) => return section.set("upstream", name.clone(), from),
             Action::Redirect { status, to, with_path } => {
@@ -135,7 +149,7 @@ impl Action {
     /// A redirect, if our routes can express it. No client may choose the server that a redirect
     /// leads to, so the host may not contain a capture of the path (`{c1}`), and may not end with
     /// the capture of the host (`own`).
-    pub(crate) fn redirect(status: u64, to: String, with_path: bool, own: &str) -> Option<Action> {
+    pub fn redirect(status: u64, to: String, with_path: bool, own: &str) -> Option<Action> {
         // The requested host leads to where the client is already.
         let shown = to.replace("{host}", "host.example");
         let rest = shown.split_once("://").map_or(&shown[..], |(_, rest)| rest);
@@ -155,7 +169,7 @@ impl Action {
 }
 
 /// Whether a text has a part that our file would replace by a value: `{host}`.
-pub(crate) fn has_value(text: &str) -> bool {
+pub fn has_value(text: &str) -> bool {
     let of_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.*".contains(&b);
     text.match_indices('{').any(|(at, _)| {
         let inner = &text[at + 1..];
@@ -165,51 +179,63 @@ pub(crate) fn has_value(text: &str) -> bool {
 }
 
 /// The difference of texts with captures.
-pub(crate) const CAPTURES: &str = "what is captured is percent-encoded, and the query is not \
+pub const CAPTURES: &str = "what is captured is percent-encoded, and the query is not \
                                    repeated";
 
 /// The parts of a key of the store, and how long responses are fresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub struct Keys {
     /// `none` or `sort`.
-    pub(crate) query: Option<&'static str>,
-    pub(crate) drop: Vec<String>,
-    pub(crate) keep: Vec<String>,
-    pub(crate) cookies: Vec<String>,
+    pub query: Option<&'static str>,
+    /// Parameters that are dropped.
+    pub drop: Vec<String>,
+    /// Parameters that are kept.
+    pub keep: Vec<String>,
+    /// Cookies in the key.
+    pub cookies: Vec<String>,
     /// A request that the store may answer is sent to upstreams with the cookies of the key only.
-    pub(crate) only_key_cookies: bool,
+    pub only_key_cookies: bool,
     /// A stored response is sent with its Set-Cookie to every client.
-    pub(crate) shares_cookies: bool,
-    pub(crate) fields: Vec<String>,
-    pub(crate) bypass: Vec<String>,
+    pub shares_cookies: bool,
+    /// Fields in the key.
+    pub fields: Vec<String>,
+    /// Cookies that keep a request from the store.
+    pub bypass: Vec<String>,
     /// Requests for which one of these holds do not use the store.
-    pub(crate) passes: Vec<Cel>,
-    pub(crate) lifetimes: Vec<Lifetime>,
+    pub passes: Vec<Cel>,
+    /// How long responses are fresh.
+    pub lifetimes: Vec<Lifetime>,
 }
 
 /// Statuses that a lifetime cannot name: of partial responses, of updates, and of responses to a
 /// single client.
-pub(crate) const WITHOUT_LIFETIME: [u16; 8] = [206, 304, 401, 407, 428, 429, 431, 511];
+pub const WITHOUT_LIFETIME: [u16; 8] = [206, 304, 401, 407, 428, 429, 431, 511];
 
 /// Patterns for all statuses.
-pub(crate) fn all_statuses() -> Vec<String> {
+pub fn all_statuses() -> Vec<String> {
     ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec()
 }
 
 /// How long some responses are fresh: `[[route.lifetime]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lifetime {
-    pub(crate) status: Vec<String>,
-    pub(crate) types: Vec<String>,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) overrule: bool,
-    pub(crate) grace: Option<Duration>,
-    pub(crate) error_grace: Option<Duration>,
+pub struct Lifetime {
+    /// Statuses; empty: the usual ones.
+    pub status: Vec<String>,
+    /// Content types; empty: all.
+    pub types: Vec<String>,
+    /// The freshness lifetime.
+    pub ttl: Option<Duration>,
+    /// Whether the lifetime replaces the origin's.
+    pub overrule: bool,
+    /// How long a stale response is served while it is revalidated.
+    pub grace: Option<Duration>,
+    /// How long a stale response is served if the origin fails.
+    pub error_grace: Option<Duration>,
 }
 
 impl Keys {
     /// Whether the server takes it.
-    pub(crate) fn fits(&self) -> bool {
+    pub fn fits(&self) -> bool {
         let lists = [&self.drop, &self.keep, &self.cookies, &self.fields, &self.bypass];
         let name = |name: &String| {
             let bare = name.trim_matches('*');
@@ -222,7 +248,8 @@ impl Keys {
             && self.lifetimes.len() <= PATTERNS_MAX
     }
 
-    pub(crate) fn write(&self, route: &mut Section, from: &str) {
+    /// Writes the settings into a route.
+    pub fn write(&self, route: &mut Section, from: &str) {
         route.set_some("query", self.query, from);
         route.set_list("query_drop", &self.drop, from);
         route.set_list("query_keep", &self.keep, from);
@@ -247,7 +274,7 @@ impl Keys {
 }
 
 /// Adds a name to a list, once.
-pub(crate) fn add(list: &mut Vec<String>, name: impl Into<String>) {
+pub fn add(list: &mut Vec<String>, name: impl Into<String>) {
     let name = name.into();
     if !list.contains(&name) {
         list.push(name);
@@ -255,13 +282,7 @@ pub(crate) fn add(list: &mut Vec<String>, name: impl Into<String>) {
 }
 
 /// Writes a change to a field: a value, or `None` to remove it.
-pub(crate) fn change(
-    rule: &mut Section,
-    kind: &'static str,
-    name: &str,
-    value: Option<&str>,
-    from: &str,
-) {
+pub fn change(rule: &mut Section, kind: &'static str, name: &str, value: Option<&str>, from: &str) {
     match value {
         Some(value) => {
             rule.set(kind, name, from);
@@ -273,7 +294,7 @@ pub(crate) fn change(
 
 /// The rate of so many events in so many seconds, in the first unit of our file in which it is a
 /// whole number.
-pub(crate) fn rate(count: u64, seconds: u64) -> Option<String> {
+pub fn rate(count: u64, seconds: u64) -> Option<String> {
     let units = [(1, "s"), (60, "m"), (3600, "h"), (86_400, "d")];
     let whole =
         units.iter().find(|(unit, _)| seconds > 0 && (count * unit).is_multiple_of(seconds))?;
@@ -282,7 +303,7 @@ pub(crate) fn rate(count: u64, seconds: u64) -> Option<String> {
 }
 
 /// A quota with a name that no other quota has.
-pub(crate) fn quota(tree: &Tree, name: &str, by: &str, from: &Place) -> Section {
+pub fn quota(tree: &Tree, name: &str, by: &str, from: &Place) -> Section {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = name.chars().map(plain).take(40).collect();
     let is_taken = |name: &String| tree.all("quota").any(|one| one.text("name") == Some(name));

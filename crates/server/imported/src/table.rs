@@ -10,7 +10,7 @@ use crate::note::{Fate, Notes, Place};
 
 /// What becomes of a directive. `F` is the type of the functions in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Becomes<F = Infallible> {
+pub enum Becomes<F = Infallible> {
     /// This function carries it and returns what became of it.
     By(F),
     /// Its note is written elsewhere.
@@ -31,14 +31,14 @@ pub(crate) enum Becomes<F = Infallible> {
 
 impl Becomes {
     /// Carried; with a difference if there is one.
-    pub(crate) fn differs(why: &'static str) -> Becomes {
+    pub fn differs(why: &'static str) -> Becomes {
         if why.is_empty() { Becomes::Carried } else { Becomes::Different(why) }
     }
 }
 
 impl<F> Becomes<F> {
     /// The same, or what the function of the entry returns.
-    pub(crate) fn of(&self, run: impl FnOnce(&F) -> Becomes) -> Becomes {
+    pub fn of(&self, run: impl FnOnce(&F) -> Becomes) -> Becomes {
         match self {
             Becomes::By(function) => run(function),
             Becomes::Elsewhere => Becomes::Elsewhere,
@@ -52,7 +52,7 @@ impl<F> Becomes<F> {
     }
 
     /// Its fate, and why; `None`: its note is written elsewhere.
-    pub(crate) fn parts(&self) -> Option<(Fate, &str)> {
+    pub fn parts(&self) -> Option<(Fate, &str)> {
         Some(match self {
             Becomes::By(_) | Becomes::Elsewhere => return None,
             Becomes::Carried => (Fate::Carried, ""),
@@ -67,7 +67,7 @@ impl<F> Becomes<F> {
 
 impl Notes {
     /// A directive became this.
-    pub(crate) fn became(&mut self, at: &Place, becomes: &Becomes) {
+    pub fn became(&mut self, at: &Place, becomes: &Becomes) {
         if let Some((fate, why)) = becomes.parts() {
             self.add(at, fate, why);
         }
@@ -75,11 +75,11 @@ impl Notes {
 }
 
 /// The entry of a name. The names of an entry have spaces between them.
-pub(crate) fn find<'t, T>(table: &'t [(&str, T)], name: &str) -> Option<&'t T> {
+pub fn find<'t, T>(table: &'t [(&str, T)], name: &str) -> Option<&'t T> {
     table.iter().find(|(names, _)| is_one(names, name)).map(|(_, entry)| entry)
 }
 
 /// Whether a name is in a list of names with spaces between them.
-pub(crate) fn is_one(names: &str, name: &str) -> bool {
+pub fn is_one(names: &str, name: &str) -> bool {
     names.split(' ').any(|one| one == name)
 }

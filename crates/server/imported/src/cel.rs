@@ -6,11 +6,11 @@
 use conditions::{Lists, Reads, Scope};
 
 /// The most parts that a condition joins.
-pub(crate) const PARTS_MAX: usize = 64;
+pub const PARTS_MAX: usize = 64;
 
 /// A condition, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cel {
+pub struct Cel {
     text: String,
     joined: Joined,
 }
@@ -26,22 +26,22 @@ enum Joined {
 
 impl Cel {
     /// A single part, such as a comparison.
-    pub(crate) fn one(text: impl Into<String>) -> Cel {
+    pub fn one(text: impl Into<String>) -> Cel {
         Cel { text: text.into(), joined: Joined::One }
     }
 
     /// All of these hold. `None`: there are none.
-    pub(crate) fn all(parts: Vec<Cel>) -> Option<Cel> {
+    pub fn all(parts: Vec<Cel>) -> Option<Cel> {
         Cel::join(parts, Joined::And, " && ")
     }
 
     /// One of these holds. `None`: there are none.
-    pub(crate) fn any(parts: Vec<Cel>) -> Option<Cel> {
+    pub fn any(parts: Vec<Cel>) -> Option<Cel> {
         Cel::join(parts, Joined::Or, " || ")
     }
 
     /// The condition does not hold.
-    pub(crate) fn not(self) -> Cel {
+    pub fn not(self) -> Cel {
         let is_plain = self.joined == Joined::One;
         let comparisons = [(" == ", " != "), (" != ", " == ")];
         for (sign, opposite) in comparisons.into_iter().filter(|_| is_plain) {
@@ -84,7 +84,7 @@ impl Cel {
     }
 
     /// The fields that a request lacks if the condition does not hold.
-    pub(crate) fn fields(&self) -> Vec<String> {
+    pub fn fields(&self) -> Vec<String> {
         let parts = match self.joined {
             Joined::One | Joined::Or => self.text.split(" || "),
             Joined::And => return Vec::new(),
@@ -95,19 +95,20 @@ impl Cel {
         parts.filter_map(name).filter(plain).collect()
     }
 
-    pub(crate) fn text(&self) -> &str {
+    /// The text of the condition.
+    pub fn text(&self) -> &str {
         &self.text
     }
 }
 
 /// Checks a condition on a request as the server does. Returns what the condition reads, or `None`
 /// if the server would refuse it.
-pub(crate) fn check(condition: &Cel, lists: &Lists) -> Option<Reads> {
+pub fn check(condition: &Cel, lists: &Lists) -> Option<Reads> {
     conditions::check(condition.text(), Scope::Request, lists).ok().map(|found| found.reads())
 }
 
 /// Whether a condition reads what differs between requests for one stored response.
-pub(crate) fn is_of_client(reads: Reads) -> bool {
+pub fn is_of_client(reads: Reads) -> bool {
     let of_client = Reads::LISTENER
         | Reads::CLIENT
         | Reads::USER
@@ -119,7 +120,7 @@ pub(crate) fn is_of_client(reads: Reads) -> bool {
 }
 
 /// A text in quotes, without escapes. `None`: it cannot be written like this.
-pub(crate) fn quoted(text: &str) -> Option<String> {
+pub fn quoted(text: &str) -> Option<String> {
     let quote = if text.contains('\'') { '"' } else { '\'' };
     let is_plain = text.is_ascii() && !text.contains(|c: char| c.is_control() || c == quote);
     let raw = if text.contains('\\') { "r" } else { "" };
@@ -127,23 +128,23 @@ pub(crate) fn quoted(text: &str) -> Option<String> {
 }
 
 /// Several texts in brackets.
-pub(crate) fn list<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<String> {
+pub fn list<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<String> {
     let all: Vec<String> = texts.into_iter().map(quoted).collect::<Option<_>>()?;
     Some(format!("[{}]", all.join(", ")))
 }
 
 /// `VALUE.matches(EXPRESSION)`. `None`: the expression means something else here.
-pub(crate) fn matches(value: &str, expression: &str) -> Option<Cel> {
+pub fn matches(value: &str, expression: &str) -> Option<Cel> {
     Some(Cel::one(format!("{value}.matches({})", quoted(pattern(expression)?)?)))
 }
 
 /// `VALUE == TEXT`, or whether the value is there and empty.
-pub(crate) fn is(value: &str, text: &str) -> Option<Cel> {
+pub fn is(value: &str, text: &str) -> Option<Cel> {
     Some(Cel::one(format!("{value} == {}", quoted(text)?)))
 }
 
 /// `fields['NAME']`, with the name in lower case.
-pub(crate) fn field(name: &str) -> Option<String> {
+pub fn field(name: &str) -> Option<String> {
     let name = name.to_ascii_lowercase();
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let fits = !name.is_empty() && name.bytes().all(is_name);
@@ -151,7 +152,7 @@ pub(crate) fn field(name: &str) -> Option<String> {
 }
 
 /// The request has this field.
-pub(crate) fn has_field(name: &str) -> Option<Cel> {
+pub fn has_field(name: &str) -> Option<Cel> {
     let field = field(name)?;
     let name = field.strip_prefix("fields[")?.strip_suffix(']')?;
     Some(Cel::one(format!("{name} in fields")))

@@ -40,7 +40,7 @@ const APART: &str = "its condition is written, but it compares the path and the 
 /// An expression for the path with the query, and how the condition differs. `None`: it depends on
 /// where the query begins in a way that two conditions cannot say. `is_loose`: it may differ for
 /// such URLs, because no request is kept out.
-pub(crate) fn url(pattern: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
+pub fn url(pattern: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
     let (case, text) = match pattern.strip_prefix("(?i)") {
         Some(rest) => ("(?i)", rest),
         None => ("", pattern),
