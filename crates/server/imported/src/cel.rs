@@ -41,7 +41,7 @@ impl Cel {
     }
 
     /// The condition does not hold.
-    pub fn not(self) -> Cel {
+    pub fn negated(self) -> Cel {
         let is_plain = self.joined == Joined::One;
         let comparisons = [(" == ", " != "), (" != ", " == ")];
         for (sign, opposite) in comparisons.into_iter().filter(|_| is_plain) {
@@ -211,12 +211,12 @@ mod tests {
         assert_eq!(text(all.clone()), "(a == 'x' || b) && c");
         let again = Cel::all(vec![all.unwrap(), one("c"), one("d")]);
         assert_eq!(text(again), "(a == 'x' || b) && c && d");
-        assert_eq!(either.not().text, "!(a == 'x' || b)");
-        assert_eq!(one("a == 'x'").not().text, "a != 'x'");
-        assert_eq!(one("a.matches('x')").not().text, "!a.matches('x')");
-        assert_eq!(one("a.matches('x')").not().not().text, "a.matches('x')");
-        assert_eq!(one("'a' in fields").not().text, "!('a' in fields)");
-        assert_eq!(one("'a' in fields").not().not().text, "!(!('a' in fields))");
+        assert_eq!(either.negated().text, "!(a == 'x' || b)");
+        assert_eq!(one("a == 'x'").negated().text, "a != 'x'");
+        assert_eq!(one("a.matches('x')").negated().text, "!a.matches('x')");
+        assert_eq!(one("a.matches('x')").negated().negated().text, "a.matches('x')");
+        assert_eq!(one("'a' in fields").negated().text, "!('a' in fields)");
+        assert_eq!(one("'a' in fields").negated().negated().text, "!(!('a' in fields))");
         assert_eq!(Cel::all(Vec::new()), None);
     }
 

@@ -51,7 +51,7 @@ pub(super) fn of_if(block: &Directive, tests: &Tests) -> Option<Found> {
         [value] => is_on(&only(value)?, tests)?,
         [value, sign, to] if !to.contains('$') || sign.contains('~') => {
             let (found, why) = compared(&only(value)?, sign.trim_start_matches('!'), to, tests)?;
-            (if sign.starts_with('!') { found.not() } else { found }, why)
+            (if sign.starts_with('!') { found.negated() } else { found }, why)
         }
         _ => return None,
     };
@@ -65,7 +65,7 @@ pub(super) fn is_on(name: &str, tests: &Tests) -> Option<Found> {
         return Some(test.is_on.clone());
     }
     let (value, why) = text_of(name)?;
-    let parts = vec![cel::is(&value, "")?.not(), cel::is(&value, "0")?.not()];
+    let parts = vec![cel::is(&value, "")?.negated(), cel::is(&value, "0")?.negated()];
     let found = Cel::all(parts)?;
     cel::check(&found, &Lists::new())?;
     Some((found, why))

@@ -43,7 +43,7 @@ pub(super) fn of_server(server: &Server<'_>, all: &[Server<'_>]) -> Option<Optio
     }
     match others.is_empty() {
         true => Some(None),
-        false => of_hosts(&others, &[]).map(|others| Some(others.not())),
+        false => of_hosts(&others, &[]).map(|others| Some(others.negated())),
     }
 }
 

@@ -188,8 +188,8 @@ fn refused(rules: &[&Directive]) -> Option<Cel> {
         refused = match (denies, refuses_all) {
             (true, true) | (false, false) if refused.is_none() => None,
             (true, _) => Cel::any([within].into_iter().chain(refused).collect()),
-            (false, true) => Some(within.not()),
-            (false, false) => Cel::all([within.not()].into_iter().chain(refused).collect()),
+            (false, true) => Some(within.negated()),
+            (false, false) => Cel::all([within.negated()].into_iter().chain(refused).collect()),
         };
         refuses_all &= refused.is_none();
     }

@@ -63,7 +63,7 @@ impl Run<'_> {
         state: &mut State,
     ) -> Option<bool> {
         let all = &mut state.questions;
-        let opposite = condition.clone().not();
+        let opposite = condition.clone().negated();
         let same = |one: &&Asked| one.condition == *condition || one.condition == opposite;
         if let Some(one) = all.asked.iter().find(same) {
             return Some(one.is == (one.condition == *condition));

@@ -30,12 +30,12 @@ pub(crate) fn condition(expr: &Expr, state: &mut State, lists: &[List]) -> Optio
                 if matches!(expr, Expr::Or(_)) { Cel::any(parts) } else { Cel::all(parts) };
             Some((joined?, why))
         }
-        Expr::Not(inner) => condition(inner, state, lists).map(|(one, why)| (one.not(), why)),
+        Expr::Not(inner) => condition(inner, state, lists).map(|(one, why)| (one.negated(), why)),
         Expr::Is(name) => Some((cel::has_field(own_field(name, state)?)?, "")),
         Expr::Compare(left, sign, right) => {
             let (found, why) = compare(left, sign.trim_start_matches('!'), right, state, lists)?;
             let is_positive = matches!(*sign, "==" | "~");
-            Some((if is_positive { found } else { found.not() }, why))
+            Some((if is_positive { found } else { found.negated() }, why))
         }
         Expr::Call(_) | Expr::Unknown => None,
     }
