@@ -349,7 +349,7 @@ impl Run<'_> {
                     let others = groups.iter().filter(|one| !has_other(one));
                     let get = "GET".to_owned();
                     of_methods([&get].into_iter().chain(others.flat_map(|one| &one.methods)))
-                        .map(Cel::not)
+                        .map(Cel::negated)
                 }
             };
             let Some(condition) = condition else { continue };
