@@ -243,10 +243,14 @@ async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) 
         };
     let remove = |own: Option<&mut Watch>| {
         // Its own path comes first, and after it those of other routes that it could have taken.
-        let mut stored = vec![Cow::Borrowed(to.stored_path())];
-        stored.extend(request.stored_paths(to.reading()));
-        stored.dedup();
-        let mut changes = change(to.path(), &stored, own, peers_know);
+        let own_path = [Cow::Borrowed(to.stored_path())];
+        let mut all = Vec::new();
+        if snapshot.routes.is_conditional() {
+            all.extend(own_path.iter().cloned().chain(request.stored_paths(to.reading())));
+            all.dedup();
+        }
+        let stored = if all.is_empty() { &own_path[..] } else { &all };
+        let mut changes = change(to.path(), stored, own, peers_know);
         for path in &locations {
             let stored = request.stored_paths(reading::Reading::of(to.authority(), path));
             changes.append(change(path, &stored, None, false));
