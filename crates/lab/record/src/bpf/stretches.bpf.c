@@ -139,7 +139,10 @@ ALWAYS_INLINE struct thread *thread_of(u32 tid, u64 now)
 
 ALWAYS_INLINE u64 cpu_time(struct thread *thread, u64 now)
 {
-	return thread->cpu_ns + (thread->on_ns ? now - thread->on_ns : 0);
+	/* Two CPUs may read the clock in another order than the events have. */
+	u64 on_ns = thread->on_ns;
+
+	return thread->cpu_ns + (on_ns && now > on_ns ? now - on_ns : 0);
 }
 
 ALWAYS_INLINE void begin(struct stretch *stretch, u64 cpu_ns)
@@ -166,7 +169,8 @@ static __attribute__((noinline)) int add(struct stretch *stretch, u64 cpu_ns, u3
 	class->stretches++;
 	class->clients += stretch->clients;
 	class->upstreams += stretch->upstreams;
-	class->cpu_ns += cpu_ns - stretch->cpu_ns_before;
+	if (cpu_ns > stretch->cpu_ns_before)
+		class->cpu_ns += cpu_ns - stretch->cpu_ns_before;
 	return 0;
 }
 

@@ -100,11 +100,12 @@ pub(crate) fn stretches(trial: &Trial) -> Option<Stretches> {
 
 impl Counted {
     fn of<'r>(rows: impl Iterator<Item = &'r StretchRow>) -> Counted {
-        let (mut count, mut receives, mut cpu_ns) = (0, 0, 0);
+        // A trial may be damaged, and no number in it must stop the report.
+        let (mut count, mut receives, mut cpu_ns) = (0u64, 0u64, 0i64);
         for row in rows {
-            count += row.stretches;
-            receives += row.receives();
-            cpu_ns += row.cpu_ns;
+            count = count.saturating_add(row.stretches);
+            receives = receives.saturating_add(row.receives());
+            cpu_ns = cpu_ns.saturating_add(row.cpu_ns);
         }
         let receive_us = (receives > 0).then(|| cpu_ns as f64 / 1e3 / receives as f64);
         Counted { count, receive_us }
