@@ -1,6 +1,6 @@
 //! Conditions over a request and its response, as CEL (Common Expression Language) texts.
 //!
-//! What: [`check`] reads a text and finds its mistakes. [`Builder`] compiles all conditions of a
+//! What: [`check()`] reads a text and finds its mistakes. [`Builder`] compiles all conditions of a
 //! configuration together into [`Conditions`]. [`Judge`] judges one request: [`Judge::holds`] one
 //! condition, [`Judge::matching`] a list of rules in order, [`Judge::terms`] each comparison with
 //! its value, for an explanation. [`Lists`] has the named lists and maps that texts may use.

@@ -19,7 +19,7 @@ pub enum Fate {
     /// The directive is not in the imported file. The note says why, and what to do.
     NotCarried,
     /// The directive is not in the imported file, and it kept requests out. The part that it
-    /// protected stays closed, unless [`crate::Options::open`] is set.
+    /// protected stays closed, unless the caller opens it.
     Unprotected,
 }
 

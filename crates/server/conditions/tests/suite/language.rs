@@ -205,7 +205,10 @@ fn a_condition_reads_what_its_terms_read() {
         reads("hour < 7 ? client == '::1' : random < 0.5"),
         Reads::TIME | Reads::CLIENT | Reads::RANDOM
     );
-    assert_eq!(reads("status == 404 && user == ''"), Reads::RESPONSE | Reads::USER);
+    let of_status = Reads::RESPONSE | Reads::STATUS;
+    assert_eq!(reads("status == 404 && user == ''"), of_status | Reads::USER);
+    let of_fields = Reads::RESPONSE | Reads::RESPONSE_FIELDS;
+    assert_eq!(reads("size > 4 || response['etag'] != ''"), of_fields);
     assert_eq!(reads("method == 'GET' && scheme == 'http'"), Reads::METHOD | Reads::SCHEME);
     assert!(reads("path == '/'").is_within(Reads::PATH | Reads::HOST));
     assert!(!reads("path == '/'").contains(Reads::HOST));

@@ -134,7 +134,7 @@ impl Routes {
     }
 
     /// The changes to the fields of a response: those of the route, and of these rules. `None`:
-    /// those of the route alone, ready for use in [`Route::response`].
+    /// those of the route alone, ready for use in the route.
     pub fn response_changes(&self, chosen: &Chosen, rules: &RuleSet) -> Option<Vec<FieldRule>> {
         let of_rules = || self.rules.of(rules).map(|rule| &rule.config.response[..]);
         if of_rules().all(<[FieldRule]>::is_empty) {
