@@ -97,8 +97,7 @@ fn ask(flags: &cli::Check, config: &Config) -> Result<(), Failure> {
         None => "it takes no route".to_owned(),
     };
     let store = if verdict.stores { "may" } else { "may not" };
-    text.push_str(&format!("{rules}\n{route}\n{}\n", verdict.outcome));
-    text.push_str(&format!("the store {store} answer it\n"));
+    text += &format!("{rules}\n{route}\n{}\nthe store {store} answer it\n", verdict.outcome);
     output::print(text)
 }
 
