@@ -239,39 +239,29 @@ fn login_of_one_client(field: &str, value: &str) -> String {
     )
 }
 
-/// The lists and maps of a file, for its conditions.
-fn lists(config: &Config, here: &mut Here<'_, '_>) -> Lists {
-    let mut lists = Lists::new();
-    for (at, (name, values)) in config.lists.iter().enumerate() {
-        if let Err(why) = lists.add_list(name, values.clone()) {
-            here.mistake_of(&format!("list[{at}].name"), why);
-        }
-    }
-    for (at, (name, pairs)) in config.maps.iter().enumerate() {
-        if let Err(why) = lists.add_map(name, pairs.clone()) {
-            here.mistake_of(&format!("map[{at}].name"), why);
-        }
-    }
-    lists
-}
-
 impl Config {
-    /// The lists and maps for its conditions.
+    /// The lists and maps for its conditions, which were checked when its file was read.
     pub fn condition_lists(&self) -> Lists {
+        self.lists_or(|key, why| debug_assert!(false, "{key} was not checked: {why}"))
+    }
+
+    /// The same. `wrong` gets the key of one that is not a list or a map, and why.
+    fn lists_or(&self, mut wrong: impl FnMut(&str, String)) -> Lists {
         let mut lists = Lists::new();
-        for (name, values) in &self.lists {
-            // They were checked when the file was read.
-            let _ = lists.add_list(name, values.clone());
+        for (at, (name, values)) in self.lists.iter().enumerate() {
+            let added = lists.add_list(name, values.clone());
+            added.unwrap_or_else(|why| wrong(&format!("list[{at}].name"), why));
         }
-        for (name, pairs) in &self.maps {
-            let _ = lists.add_map(name, pairs.clone());
+        for (at, (name, pairs)) in self.maps.iter().enumerate() {
+            let added = lists.add_map(name, pairs.clone());
+            added.unwrap_or_else(|why| wrong(&format!("map[{at}].name"), why));
         }
         lists
     }
 
     /// Checks all conditions and rules.
     pub(crate) fn check_conditions(&self, here: &mut Here<'_, '_>) {
-        let lists = lists(self, here);
+        let lists = self.lists_or(|key, why| here.mistake_of(key, why));
         // All conditions are compiled together, so their number has limits.
         let mut builder = Builder::new(lists.clone());
         let mut check = |key: &str, when: &When, scope, here: &mut Here<'_, '_>| {

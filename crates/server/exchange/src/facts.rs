@@ -13,7 +13,7 @@ use runtime::time;
 use transport::tls::TlsFacts;
 
 use crate::request::Request;
-use crate::seen::{Seen, split};
+use crate::seen::{Seen, facts_of_head, split};
 
 impl Request {
     /// Notes what conditions and texts need that the head does not say.
@@ -30,25 +30,17 @@ impl Request {
     /// The facts of the request, without its host and path, whose readings are judged.
     pub(crate) fn facts(&self) -> Facts<'_> {
         let uri = self.requested_uri();
-        let (_, query) = split(uri.as_ref().map_or(&b""[..], |uri| uri.path));
+        let path = uri.as_ref().map_or(&b""[..], |uri| uri.path);
         let scheme = uri.map_or(self.listener.scheme, |uri| uri.realm.scheme);
         let seen = self.seen.as_deref();
-        let listener = &self.listener;
         Facts {
-            host: b"",
-            path: b"",
-            query,
-            method: self.method_bytes(),
             scheme: scheme.name(),
-            listener: &listener.name,
-            port: listener.address.port(),
             client: self.peer.ip().to_canonical(),
             user: self.user.as_deref(),
-            fields: self.fields(),
             tls: seen.map(|seen| &seen.tls),
             now_s: time::wall_ms() / 1000,
             random: seen.map_or(0.0, |seen| seen.random),
-            response: None,
+            ..facts_of_head(&self.listener, (self.method_bytes(), self.fields()), path)
         }
     }
 

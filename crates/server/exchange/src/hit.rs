@@ -129,7 +129,12 @@ fn facts_of_hit<'f>(
 ) -> Facts<'f> {
     let (client, now_s) = (path.peer.to_canonical(), path.now_ms / 1000);
     let scheme = uri.realm.scheme.name();
-    Facts { client, now_s, scheme, ..facts_of_head(path.listener, head, uri.path) }
+    Facts {
+        client,
+        now_s,
+        scheme,
+        ..facts_of_head(path.listener, (head.method_bytes, head.fields), uri.path)
+    }
 }
 
 /// Looks by the settings of the request's route. Not inline, so that a hit without settings costs

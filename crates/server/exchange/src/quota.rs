@@ -90,7 +90,7 @@ fn who<'w>(
         (None, _) => (head.host().unwrap_or_default(), &b"/"[..]),
     };
     let (role, routes) = (listener.role, &*snapshot.routes);
-    let facts = facts_of_head(listener, head, path);
+    let facts = facts_of_head(listener, (head.method_bytes, head.fields), path);
     let facts = Facts { client: peer.to_canonical(), user, now_s: time::wall_ms() / 1000, ..facts };
     Who { peer, role, user, head, reading: Reading::of(authority, path), routes, facts }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use conditions::{Facts, TlsNames};
-use http1::RequestHead;
+use http1::Fields;
 use runtime::time;
 use store::KeyHasher;
 use transport::tls::{TlsFacts, name_text};
@@ -64,23 +64,23 @@ pub(crate) fn split(path_and_query: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What a head says by itself.
+/// What a head says by itself: its method and its fields, and what its target asks for.
 pub(crate) fn facts_of_head<'f>(
     listener: &'f ListenerContext,
-    head: &RequestHead<'f>,
+    (method, fields): (&'f [u8], Fields<'f>),
     path_and_query: &'f [u8],
 ) -> Facts<'f> {
     Facts {
         host: b"",
         path: b"",
         query: split(path_and_query).1,
-        method: head.method_bytes,
+        method,
         scheme: listener.scheme.name(),
         listener: &listener.name,
         port: listener.address.port(),
         client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         user: None,
-        fields: head.fields,
+        fields,
         tls: None,
         now_s: 0,
         random: 0.0,

@@ -11,6 +11,8 @@ use conditions::{Builder, Id, Lists, Reads, ResponseFacts, Scope};
 use config::{Lifetime, NEGATIVE, StatusPattern};
 use http1::Name;
 
+use crate::rules::CHECKED;
+
 /// The lifetimes of a route. The first that matches applies.
 #[derive(Debug)]
 pub struct Lifetimes {
@@ -35,8 +37,8 @@ impl Lifetimes {
             ..Lifetime::default()
         });
         let condition = |one: &Lifetime| {
-            // The conditions of a file were checked when it was read.
-            conditions.add(one.when.as_ref()?.as_str(), Scope::Response).ok()
+            let when = one.when.as_ref()?;
+            Some(conditions.add(when.as_str(), Scope::Response).expect(CHECKED))
         };
         let ids: Box<[Option<Id>]> = route.lifetimes.iter().map(condition).collect();
         let names_status = |one: &Lifetime| {

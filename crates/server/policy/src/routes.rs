@@ -30,7 +30,7 @@ use crate::fields::{ResponseRules, replaces};
 use crate::lifetimes::Lifetimes;
 use crate::reading::path::normalised;
 use crate::reading::{Reading, host};
-use crate::rules::{Rule, RuleSet, Rules, needs_exchange};
+use crate::rules::{CHECKED, Rule, RuleSet, Rules, needs_exchange};
 
 /// All routes.
 #[derive(Debug)]
@@ -176,7 +176,6 @@ impl Routes {
         let of_routes = all.iter().filter_map(|route| route.condition.as_ref());
         let of_requests = of_routes.chain(rules.early_ids());
         let reads = of_requests.fold(Reads::NONE, |all, id| all | conditions.reads(*id));
-        let has_lifetimes = |route: &Route| route.lifetimes.has_conditions();
         let of_lifetimes = all.iter().flat_map(|route| route.lifetimes.conditions());
         let late: Vec<Id> = rules.late_ids().iter().chain(of_lifetimes).copied().collect();
         let reads_field = |id: &Id| conditions.reads(*id).contains(Reads::RESPONSE_FIELDS);
@@ -193,7 +192,7 @@ impl Routes {
                 || rules.all().iter().any(|rule| rule.config.lifetime.is_some()),
             reads,
             reads_fields,
-            has_late: rules.has_late() || all.iter().any(has_lifetimes),
+            has_late: !late.is_empty(),
             rules,
             conditions,
             all: Box::new([]),
@@ -570,12 +569,10 @@ impl Route {
         let response = ResponseRules::new(&config.response);
         let key = KeySettings::new(&config.key);
         let lifetimes = Lifetimes::new(config, (conditions, lists));
-        // The conditions of a file were checked when it was read.
-        let condition = config.when.as_ref().and_then(|when| {
-            let added = conditions.add(when.as_str(), Scope::Request);
-            debug_assert!(added.is_ok(), "{when} was not checked");
-            added.ok()
-        });
+        let condition = config
+            .when
+            .as_ref()
+            .map(|when| conditions.add(when.as_str(), Scope::Request).expect(CHECKED));
         let captures = !config.captures().is_empty();
         let sends_captures = Captured::are_sent(config);
         let repeats = |text: &str| {

@@ -16,6 +16,9 @@ use http1::{Fields, Name};
 
 use crate::captures::Captured;
 
+/// Why a condition can be compiled. One that was left out would open what it closes.
+pub(crate) const CHECKED: &str = "the conditions of a file are checked when it is read";
+
 /// The words of a [`RuleSet`].
 const WORDS: usize = RULES_MAX.div_ceil(64);
 
@@ -98,12 +101,8 @@ impl Rules {
         let mut all = Vec::with_capacity(rules.len());
         for config in rules.iter().take(RULES_MAX) {
             let text = config.when.as_str();
-            // The conditions of a file were checked when it was read.
-            let checked = conditions::check(text, Scope::Response, lists);
-            let (Ok(checked), Ok(id)) = (checked, conditions.add(text, Scope::Response)) else {
-                debug_assert!(false, "{text} was not checked");
-                continue;
-            };
+            let checked = conditions::check(text, Scope::Response, lists).expect(CHECKED);
+            let id = conditions.add(text, Scope::Response).expect(CHECKED);
             let is_late = config::Rule::is_of_response(checked.reads());
             let (ids, places) = match is_late {
                 true => (&mut made.late, &mut made.late_at),
@@ -126,12 +125,6 @@ impl Rules {
     #[inline]
     pub fn are_none(&self) -> bool {
         self.all.is_empty()
-    }
-
-    /// Whether some are judged by the response.
-    #[inline]
-    pub fn has_late(&self) -> bool {
-        !self.late.is_empty()
     }
 
     /// Those of the request that apply: their conditions hold, and of those that lead somewhere the

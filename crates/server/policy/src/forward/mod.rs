@@ -40,6 +40,7 @@ use config::{Domain, Forward, Ports};
 use outcome::{Fault, Refusal};
 
 use crate::reading::Reading;
+use crate::rules::CHECKED;
 
 /// The rules, ready for use.
 #[derive(Debug)]
@@ -57,12 +58,10 @@ impl Rules {
     /// From the configuration.
     pub fn new(config: &Forward, lists: &Lists) -> Rules {
         let (allow, deny) = (&config.allow_domains, &config.deny_domains);
-        // The conditions of a file were checked when it was read.
-        let deny_when = config.deny_when.as_ref().and_then(|when| {
+        let deny_when = config.deny_when.as_ref().map(|when| {
             let mut builder = Builder::new(lists.clone());
-            let added = builder.add(when.as_str(), Scope::Request);
-            debug_assert!(added.is_ok(), "{when} was not checked");
-            Some((builder.build(), added.ok()?))
+            let id = builder.add(when.as_str(), Scope::Request).expect(CHECKED);
+            (builder.build(), id)
         });
         Rules {
             allow_domains: Domains::of(allow),
