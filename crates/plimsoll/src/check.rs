@@ -32,6 +32,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             if let Some(admin) = settings.process.admin {
                 text.push_str(&format!("its admin address would be {admin}\n"));
             }
+            text.extend(settings.config.listed_routes());
             for parent in parents(&settings.config) {
                 text.push_str(&format!("misses would go to the parent {parent}\n"));
             }
@@ -92,12 +93,10 @@ fn ask(flags: &cli::Check, config: &Config) -> Result<(), Failure> {
         true => "no rule applies".to_owned(),
         false => format!("these rules apply: {}", verdict.rules.join(", ")),
     };
-    let route = match verdict.route {
-        Some(at) => format!("it takes route {}", at + 1),
-        None => "it takes no route".to_owned(),
-    };
+    let route = verdict.route.map_or("no route".to_owned(), |at| config.route_name(at));
     let store = if verdict.stores { "may" } else { "may not" };
-    text += &format!("{rules}\n{route}\n{}\nthe store {store} answer it\n", verdict.outcome);
+    text +=
+        &format!("{rules}\nit takes {route}\n{}\nthe store {store} answer it\n", verdict.outcome);
     output::print(text)
 }
 

@@ -98,6 +98,7 @@ fn summary(out: &mut String, explained: &Explained) {
     if let Some(key) = &explained.key {
         row(out, "key", key);
     }
+    explained.route.iter().for_each(|route| prose(out, "route", route));
     explained.conditions.iter().for_each(|one| condition(out, one));
     for setting in &explained.settings {
         row(out, "setting", &format!("{}: {}", setting.key, setting.effect));

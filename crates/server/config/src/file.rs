@@ -125,7 +125,10 @@ impl Root {
             .collect();
         let https = tls_keys::https(&listeners, &self.https, here);
         let hierarchy = self.hierarchy.hierarchy(&self.peer, here);
-        let routes: Vec<Route> = self.route.iter().filter_map(RouteTable::route).collect();
+        let mut routes = Vec::new();
+        for (at, table) in self.route.iter().enumerate() {
+            table.add_routes(&format!("route[{at}]"), &mut routes);
+        }
         let parents = hierarchy.as_ref().and_then(|hierarchy| hierarchy.parents.as_ref());
         let origin = Waits::longest(&self.limits, groups.iter().chain(parents));
         let cluster = self.cluster.cluster(&listeners, origin, here);
@@ -185,9 +188,11 @@ impl Root {
         }
         let reverse = |listener: &Listener| listener.role == super::Role::Reverse;
         if config.groups.is_empty()
+            && config.routes.is_empty()
             && let Some(at) = config.listeners.iter().position(reverse)
         {
-            let text = "a reverse listener needs somewhere to send requests: write [[upstream]]";
+            let text = "a reverse listener needs somewhere to send requests: write [[upstream]] or \
+                        [[route]]";
             here.mistake_of(&format!("listen[{at}]"), text);
         }
         let mut names = hashbrown::HashSet::new();
@@ -213,14 +218,14 @@ impl Root {
                 here.mistake_of(&format!("quota[{at}].{key}"), wrong);
             }
         }
-        for (at, route) in config.routes.iter().enumerate() {
+        for route in &config.routes {
             if let Err(wrong) = super::routes::check_route(route, &names) {
                 let key = match (&route.action, super::routes::check_captures(route)) {
                     (_, Err((key, _))) => key,
                     (Action::Group(name), _) if !names.contains(name.as_str()) => "upstream",
                     _ => "",
                 };
-                here.mistake_of(&format!("route[{at}].{key}"), wrong);
+                here.mistake_of(&format!("{}.{key}", route.place), wrong);
             }
         }
         config.check_conditions(here);
@@ -272,8 +277,17 @@ impl UpstreamTable {
 }
 
 impl RouteTable {
+    /// Adds the routes of its parts, and then its own: of two for the same requests, the one with a
+    /// condition comes first.
+    fn add_routes(&self, place: &str, routes: &mut Vec<Route>) {
+        for (at, part) in self.parts.iter().enumerate() {
+            part.add_routes(&format!("{place}.part[{at}]"), routes);
+        }
+        routes.extend(self.route(place));
+    }
+
     /// `None` if its keys do not form a route; that was reported when they were read.
-    fn route(&self) -> Option<Route> {
+    fn route(&self, place: &str) -> Option<Route> {
         let path = match (&self.path, &self.prefix) {
             (Some(path), _) => path.value.clone(),
             (None, Some(prefix)) => RoutePath::Prefix(prefix.clone()),
@@ -295,6 +309,7 @@ impl RouteTable {
             rules.iter().map(FieldTable::rule).collect()
         };
         Some(Route {
+            place: place.to_owned(),
             hosts: self.hosts.iter().map(|host| host.value.clone()).collect(),
             path,
             when: self.when.clone(),

@@ -477,6 +477,7 @@ mod tests {
     #[test]
     fn a_status_of_one_request_is_warned_of() {
         let mut route = crate::Route::to("site");
+        route.place = "route[1]".to_owned();
         let status = ["4xx", "404", "421"].map(|one| one.parse().unwrap()).into();
         route.lifetimes = vec![Lifetime { status, ..Lifetime::default() }];
         let routes = vec![crate::Route::to("site"), route];

@@ -244,11 +244,11 @@ impl Config {
             };
             Some(format!("compression: nothing is coded: {why}"))
         });
-        let of_lifetimes = self.routes.iter().enumerate().flat_map(|(at, route)| {
-            lifetime_warnings(&route.lifetimes).map(move |text| format!("route[{at}].{text}"))
+        let of_lifetimes = self.routes.iter().flat_map(|route| {
+            lifetime_warnings(&route.lifetimes).map(|text| format!("{}.{text}", route.place))
         });
-        let of_routes = self.routes.iter().enumerate().flat_map(|(at, route)| {
-            routes::warnings(route).map(move |text| format!("route[{at}].{text}"))
+        let of_routes = self.routes.iter().flat_map(|route| {
+            routes::warnings(route).map(|text| format!("{}.{text}", route.place))
         });
         let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
         let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
@@ -283,14 +283,15 @@ impl Config {
                 found.push(format!("{at}: the name {name} {why}"));
             }
         };
-        for (at, route) in self.routes.iter().enumerate() {
+        for route in &self.routes {
+            let at = &route.place;
             for rule in &route.request {
                 if let FieldRule::Remove(name) | FieldRule::Default(name, _) = rule {
-                    note(format!("route[{at}].request"), name);
+                    note(format!("{at}.request"), name);
                 }
             }
             for name in &route.key.fields {
-                note(format!("route[{at}].key_fields"), name);
+                note(format!("{at}.key_fields"), name);
             }
         }
         for quota in &self.quotas {

@@ -6,14 +6,17 @@ use caching::SetCookie;
 
 use super::here::Here;
 use super::keys::{SET_COOKIE, STATUS};
-use super::table::{Key, Table, keys};
+use super::table::{Key, Table, Whole, keys};
 use super::value::{Kind, Parsed, WHILE};
 use super::when::When;
 use super::{FieldRule, Host, KeySettings, Lifetime, Path};
 
 /// `[[route]]`
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RouteTable {
+    /// It is a part of another route.
+    pub(crate) is_part: bool,
+    pub(crate) parts: Vec<RouteTable>,
     pub(crate) hosts: Vec<Parsed<Host>>,
     pub(crate) path: Option<Parsed<Path>>,
     pub(crate) prefix: Option<String>,
@@ -39,6 +42,8 @@ pub(crate) struct RouteTable {
 impl Default for RouteTable {
     fn default() -> RouteTable {
         RouteTable {
+            is_part: false,
+            parts: Vec::new(),
             hosts: Vec::new(),
             path: None,
             prefix: None,
@@ -140,15 +145,27 @@ impl Table for RouteTable {
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";
+        {part}: "A route for some of the requests of this route, which it takes by a path, a \
+            prefix or a condition. It may have all keys of a route, and it inherits those that it \
+            does not write. Where it leads counts as one: a part that writes upstream, redirect or \
+            answer has nothing of the route's. Its request, response and lifetime are added to \
+            those of the route: changes after them, and lifetimes before them.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
+        if self.is_part
+            && [self.path.is_some(), self.prefix.is_some(), here.has("when")] == [false; 3]
+        {
+            here.mistake_here("this part is for no requests: write path, prefix or when");
+        }
         if self.path.is_some() && self.prefix.is_some() {
             here.mistake_of("prefix", "a route has a path or a prefix, not both");
         }
         let actions = [&self.upstream, &self.redirect, &self.answer];
         match actions.into_iter().flatten().count() {
             1 => {}
+            // A route may be no more than what its parts have in common.
+            0 if !self.parts.is_empty() => {}
             0 => here.mistake_here("this route leads nowhere: write upstream, redirect or answer"),
             _ => here.mistake_here("a route has one of upstream, redirect and answer"),
         }
@@ -180,8 +197,54 @@ impl Table for RouteTable {
     }
 }
 
+/// What of a route says where it leads.
+const LEADS: [&str; 3] = ["upstream", "redirect", "answer"];
+
+impl Whole for RouteTable {
+    fn begun_part(&self, written: &[&str]) -> RouteTable {
+        let whole = RouteTable {
+            is_part: true,
+            parts: Vec::new(),
+            path: None,
+            prefix: None,
+            ..self.clone()
+        };
+        if !LEADS.iter().any(|key| written.contains(key)) {
+            return whole;
+        }
+        let whole = RouteTable {
+            upstream: None,
+            redirect: None,
+            answer: None,
+            status: None,
+            with_path: false,
+            ..whole
+        };
+        if written.contains(&"upstream") {
+            return whole;
+        }
+        // What is only for responses of upstreams.
+        RouteTable {
+            store: true,
+            set_cookie: None,
+            key: KeySettings::default(),
+            lifetime: Vec::new(),
+            negative: None,
+            peers: false,
+            ..whole
+        }
+    }
+
+    fn add_part(&mut self, mut part: RouteTable) {
+        // The first lifetime that matches applies, so those of the part come first.
+        let inherited = if part.upstream.is_some() { self.lifetime.len() } else { 0 };
+        part.lifetime.rotate_left(inherited);
+        self.parts.push(part);
+    }
+}
+
 /// `[[route.request]]` and `[[route.response]]`
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FieldTable {
     pub(crate) set: Option<String>,
     pub(crate) add: Option<String>,

@@ -25,6 +25,8 @@ use crate::limits::{CAPTURES_MAX, SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 /// first is used.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// Where it is in the file: `route[1]`, or `route[1].part[0]`.
+    pub place: String,
     /// Hosts, without ports; empty: any host.
     pub hosts: Vec<Host>,
     /// The path.
@@ -66,6 +68,7 @@ impl Route {
     /// All requests, to a group.
     pub fn to(group: &str) -> Route {
         Route {
+            place: "route[0]".to_owned(),
             hosts: Vec::new(),
             path: Path::Prefix("/".to_owned()),
             when: None,
@@ -86,6 +89,47 @@ impl Route {
 }
 
 impl Route {
+    /// Its name in messages, as the route at this index: `route 2`, or the place of a part.
+    pub fn name(&self, at: usize) -> String {
+        let is_part = self.place.contains(".part");
+        if is_part { self.place.clone() } else { format!("route {}", at + 1) }
+    }
+
+    /// All that it says, in one line: its own keys and those of the route that it is a part of.
+    pub fn summary(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(Host::to_string).collect();
+        let hosts = if hosts.is_empty() { "any host".to_owned() } else { hosts.join(" ") };
+        let mut text = format!("{hosts}, {}", self.path);
+        let mut add = |is_there: bool, what: String| {
+            if is_there {
+                text += &format!(", {what}");
+            }
+        };
+        add(
+            true,
+            match &self.action {
+                Action::Group(name) => format!("to the upstream {name}"),
+                Action::Redirect { status, location, .. } => format!("{status} to {location}"),
+                Action::Answer { status, .. } => format!("answered with {status}"),
+            },
+        );
+        let when = self.when.as_ref().map_or("", When::as_str);
+        add(!when.is_empty(), format!("when {when}"));
+        add(!self.store, "store = false".to_owned());
+        add(!self.compression, "compression = false".to_owned());
+        add(self.early_data, "early_data = true".to_owned());
+        add(self.finish_abandoned, "finish_abandoned = true".to_owned());
+        add(self.peers, "peers = true".to_owned());
+        add(self.set_cookie.is_some(), "set_cookie".to_owned());
+        add(self.key != KeySettings::default(), "settings for keys".to_owned());
+        let changes = self.request.iter().map(|rule| ("request", rule));
+        for (of, rule) in changes.chain(self.response.iter().map(|rule| ("response", rule))) {
+            add(true, format!("changes {} of the {of}", rule.name()));
+        }
+        add(!self.lifetimes.is_empty(), format!("{} lifetimes", self.lifetimes.len()));
+        text
+    }
+
     /// The names of its captures: that of the host, then those of the path.
     pub fn captures(&self) -> Vec<&str> {
         let of_path: Vec<&str> = match &self.path {
@@ -376,6 +420,19 @@ const UNTOUCHABLE: &[&str] = &[
 ];
 
 impl Config {
+    /// The name of the route at an index, in messages. Without routes there is one for all
+    /// requests.
+    pub fn route_name(&self, at: usize) -> String {
+        self.routes.get(at).map_or_else(|| format!("route {}", at + 1), |route| route.name(at))
+    }
+
+    /// A line for each route, with all that it says; none if no route has parts.
+    pub fn listed_routes(&self) -> Vec<String> {
+        let has_parts = self.routes.iter().any(|route| route.place.contains(".part"));
+        let routes = self.routes.iter().filter(|_| has_parts);
+        routes.map(|route| format!("{}: {}\n", route.place, route.summary())).collect()
+    }
+
     /// Checks that groups and routes fit together.
     ///
     /// # Errors

@@ -278,7 +278,8 @@ impl Config {
                 })
                 .ok()
         };
-        for (at, route) in self.routes.iter().enumerate() {
+        for route in &self.routes {
+            let at = &route.place;
             for (key, rules) in [("request", &route.request), ("response", &route.response)] {
                 let is_stored = route.store && matches!(route.action, Action::Group(_));
                 let of_client = rules.iter().filter(|_| is_stored).find_map(|rule| {
@@ -290,11 +291,11 @@ impl Config {
                         "request" => login_of_one_client(rule.name(), name),
                         _ => changed_for_one_client(name),
                     };
-                    here.mistake_of(&format!("route[{at}].{key}"), text);
+                    here.mistake_of(&format!("{at}.{key}"), text);
                 }
             }
             if let Some(when) = &route.when {
-                let key = format!("route[{at}].when");
+                let key = format!("{at}.when");
                 let checked = check(&key, when, Scope::Request, here);
                 let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
                 let is_stored = route.store && matches!(route.action, Action::Group(_));
@@ -311,7 +312,7 @@ impl Config {
             }
             for (nth, lifetime) in route.lifetimes.iter().enumerate() {
                 if let Some(when) = &lifetime.when {
-                    let key = format!("route[{at}].lifetime[{nth}].when");
+                    let key = format!("{at}.lifetime[{nth}].when");
                     let checked = check(&key, when, Scope::Response, here);
                     let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
                     if let Some(why) = differs_between_requests(reads) {
@@ -396,17 +397,18 @@ impl Config {
     /// A route behind one without a condition, for the same hosts and path, is never taken.
     fn check_hidden_routes(&self, here: &mut Here<'_, '_>) {
         for (at, route) in self.routes.iter().enumerate().filter(|(_, one)| one.when.is_some()) {
+            let place = &route.place;
             let hides = self.routes[..at].iter().position(|other| {
                 let same = other.hosts == route.hosts && other.path == route.path;
                 same && (other.when.is_none() || other.when == route.when)
             });
             if let Some(first) = hides {
                 let text = format!(
-                    "this route is never taken: route {} has the same hosts and path and comes \
-                     before it; move the one with a condition up",
-                    first + 1
+                    "this route is never taken: {} has the same hosts and path and comes before \
+                     it; move the one with a condition up",
+                    self.routes[first].name(first)
                 );
-                here.mistake_of(&format!("route[{at}].when"), text);
+                here.mistake_of(&format!("{place}.when"), text);
             }
         }
     }

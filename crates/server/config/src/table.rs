@@ -22,6 +22,16 @@ pub(crate) trait Table: Default + 'static {
     fn check(&self, _here: &mut Here<'_, '_>) {}
 }
 
+/// A table that may have parts: tables of the same type, each of which has what the table around it
+/// has, unless it says otherwise.
+pub(crate) trait Whole: Table {
+    /// A part that writes only these keys, before they are read.
+    fn begun_part(&self, written: &[&str]) -> Self;
+
+    /// Takes a part that has been read.
+    fn add_part(&mut self, part: Self);
+}
+
 /// One key of a table of type `T`.
 pub(crate) struct Key<T: 'static> {
     pub(crate) name: &'static str,
@@ -51,6 +61,8 @@ pub(crate) enum Holds<T: 'static> {
         describe: fn() -> Vec<Row>,
         differ: fn(&T, &T, &str, &mut Vec<String>),
     },
+    /// Parts of the table, which are read after all other keys.
+    Parts(fn(&mut T, &Spanned<DeValue<'_>>, &mut Here<'_, '_>)),
 }
 
 /// A key as documented.
@@ -87,6 +99,8 @@ pub(crate) fn rows<T: Table>() -> Vec<Row> {
             Holds::Tables { many, describe, .. } => {
                 RowKind::Tables { many: *many, rows: describe() }
             }
+            // Its keys are those of the table itself.
+            Holds::Parts(_) => RowKind::Tables { many: true, rows: Vec::new() },
         },
         required: key.required,
         at_restart: key.at_restart,
@@ -106,12 +120,14 @@ pub(crate) fn at_restart<T: Table>(now: &T, then: &T, path: &str, found: &mut Ve
                 }
             }
             Holds::Tables { differ, .. } => differ(now, then, &path, found),
+            Holds::Parts(_) => {}
         }
     }
 }
 
 /// Reads a table key by key. Mistakes are reported, and the value stays as it was.
 pub(crate) fn read_table<T: Table>(into: &mut T, table: &DeTable<'_>, here: &mut Here<'_, '_>) {
+    let mut parts = None;
     for (name, value) in table {
         let Some(key) = T::KEYS.iter().find(|key| key.name == name.get_ref().as_ref()) else {
             let known: Vec<&str> = T::KEYS.iter().map(|key| key.name).collect();
@@ -123,7 +139,12 @@ pub(crate) fn read_table<T: Table>(into: &mut T, table: &DeTable<'_>, here: &mut
         match &key.holds {
             Holds::Value { kind, read, .. } => read(into, value, kind, &mut inner),
             Holds::Tables { read, .. } => read(into, value, &mut inner),
+            Holds::Parts(read) => parts = Some((read, key.name, value)),
         }
+    }
+    if let Some((read, name, value)) = parts {
+        let path = join(&here.path, name);
+        read(into, value, &mut here.enter(path, value.span()));
     }
     for key in T::KEYS.iter().filter(|key| key.required) {
         if !table.iter().any(|(name, _)| name.get_ref() == key.name) {
@@ -166,16 +187,40 @@ pub(crate) fn read_many<T: Table>(
     value: &Spanned<DeValue<'_>>,
     here: &mut Here<'_, '_>,
 ) {
+    read_each(value, here, |item, here| {
+        let mut one = T::default();
+        read_one(&mut one, item, here);
+        into.push(one);
+    });
+}
+
+/// Reads the parts of a table.
+pub(crate) fn read_parts<T: Whole>(
+    whole: &mut T,
+    value: &Spanned<DeValue<'_>>,
+    here: &mut Here<'_, '_>,
+) {
+    read_each(value, here, |item, here| {
+        let table = item.get_ref().as_table();
+        let names = table.into_iter().flatten().map(|(name, _)| name.get_ref().as_ref());
+        let mut part = whole.begun_part(&names.collect::<Vec<_>>());
+        read_one(&mut part, item, here);
+        whole.add_part(part);
+    });
+}
+
+fn read_each(
+    value: &Spanned<DeValue<'_>>,
+    here: &mut Here<'_, '_>,
+    mut read: impl FnMut(&Spanned<DeValue<'_>>, &mut Here<'_, '_>),
+) {
     let name = here.path.clone();
     let DeValue::Array(items) = value.get_ref() else {
         let message = format!("`{name}` is a list of tables: write [[{name}]]");
         return here.mistake(value.span(), message);
     };
     for (index, item) in items.iter().enumerate() {
-        let mut one = T::default();
-        let path = format!("{name}[{index}]");
-        read_one(&mut one, item, &mut here.enter(path, item.span()));
-        into.push(one);
+        read(item, &mut here.enter(format!("{name}[{index}]"), item.span()));
     }
 }
 
@@ -218,7 +263,8 @@ fn unknown_key(name: &str, path: &str, known: &[&str]) -> String {
 
 /// Declares the keys of a table. A value is `name: kind, field, "help"`, followed by `required !`,
 /// `restart !` and `example "text"` where they apply. A table is `[name]: field, "help"`, an
-/// optional one `(name): field, "help"`, a list of tables `[[name]]: field, "help"`.
+/// optional one `(name): field, "help"`, a list of tables `[[name]]: field, "help"`. Parts of the
+/// table are `{name}: "help"`.
 macro_rules! keys {
     (@rows $table:ty; [$($done:expr,)*]) => { &[$($done),*] };
     (@rows $table:ty; [$($done:expr,)*]
@@ -226,6 +272,18 @@ macro_rules! keys {
     ) => {
         keys!(@rows $table; [$($done,)* keys!(@tables $table; $name: $($field).+, $help, true,
             read_many, rows_of_many, |_, _, _, _| {}, $($example)?),] $($rest)*)
+    };
+    (@rows $table:ty; [$($done:expr,)*] {$name:ident}: $help:literal; $($rest:tt)*) => {
+        keys!(@rows $table; [$($done,)* $crate::table::Key {
+            name: stringify!($name),
+            help: $help,
+            holds: $crate::table::Holds::Parts(|whole: &mut $table, value, here| {
+                $crate::table::read_parts(whole, value, here);
+            }),
+            required: false,
+            at_restart: false,
+            example: None,
+        },] $($rest)*)
     };
     (@rows $table:ty; [$($done:expr,)*]
         [$name:ident]: $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*

@@ -247,7 +247,7 @@ pub fn judged(routes: &Routes, reading: Reading<'_>, facts: &Facts<'_>) -> Vec<J
     let rules = rules.map(|rule| (format!("rule {}", rule.config.name), rule.id));
     let of_routes = routes.all().iter().enumerate();
     let of_routes =
-        of_routes.filter_map(|(at, route)| Some((format!("route {}", at + 1), route.condition()?)));
+        of_routes.filter_map(|(at, route)| Some((route.config.name(at), route.condition()?)));
     rules
         .chain(of_routes)
         .map(|(name, id)| Judged {

@@ -524,3 +524,57 @@ fn a_cluster_has_one_member_that_is_this_server_or_a_name_that_may_have_no_addre
         assert!(of(wrong).unwrap_err().contains("a host and a port"), "{wrong}");
     }
 }
+
+#[test]
+fn a_part_of_a_route_has_what_the_route_has() {
+    let text = r#"
+        listen = [{ address = "127.0.0.1:0" }]
+        upstream = [{ name = "app", server = [{ url = "http://127.0.0.1:1" }] },
+                    { name = "other", server = [{ url = "http://127.0.0.1:2" }] }]
+        [[route]]
+        hosts = ["a.example", "b.example"]
+        upstream = "app"
+        set_cookie = "strip"
+        finish_abandoned = true
+        lifetime = [{ ttl = "1m" }]
+        response = [{ set = "X-A", value = "1" }]
+        part = [
+            { prefix = "/api", store = false },
+            { prefix = "/old", redirect = "https://c.example/", status = 301 },
+            { prefix = "/other", upstream = "other", lifetime = [{ ttl = "2m" }],
+              response = [{ set = "X-B", value = "2" }], hosts = ["b.example"] },
+        ]
+        [[route]]
+        part = [{ prefix = "/x", answer = "x" }]
+    "#;
+    let config = parse(text).unwrap().config;
+    let places: Vec<&str> = config.routes.iter().map(|route| route.place.as_str()).collect();
+    let parts = ["route[0].part[0]", "route[0].part[1]", "route[0].part[2]"];
+    assert_eq!(places, [&parts[..], &["route[0]", "route[1].part[0]"]].concat());
+    let [api, old, other, whole, x] = &config.routes[..] else { panic!("five routes") };
+    assert_eq!((&api.hosts, &api.action), (&whole.hosts, &whole.action));
+    assert!(!api.store && whole.store && api.finish_abandoned);
+    assert_eq!((&api.lifetimes, &api.response), (&whole.lifetimes, &whole.response));
+    assert!(matches!(&old.action, Action::Redirect { status: 301, .. }));
+    assert!(old.lifetimes.is_empty() && old.set_cookie.is_none() && old.response.len() == 1);
+    assert_eq!((other.hosts.len(), &other.action), (1, &Action::Group("other".into())));
+    let ttls: Vec<_> = other.lifetimes.iter().map(|one| one.ttl.unwrap().as_secs()).collect();
+    assert_eq!((ttls, other.response.len()), (vec![120, 60], 2));
+    assert!(x.hosts.is_empty());
+    assert_eq!(api.name(0), "route[0].part[0]");
+    assert_eq!(other.summary().matches("changes").count(), 2);
+    let wrong = text.replace("prefix = \"/api\", ", "");
+    let found = parse(&wrong).unwrap_err();
+    assert!(found[0].message.contains("this part is for no requests"), "{found:?}");
+    let wrong = text.replace("upstream = \"other\",", "upstream = \"third\",");
+    let found = parse(&wrong).unwrap_err();
+    assert_eq!((found.len(), found[0].line), (1, 15), "{found:?}");
+}
+
+#[test]
+fn no_upstream_is_needed_where_none_is_used() {
+    let listen = "listen = [{ address = \"127.0.0.1:0\" }]\n";
+    let redirect = format!("{listen}route = [{{ redirect = \"https://a.example\" }}]");
+    assert!(parse(&redirect).unwrap().config.groups.is_empty());
+    assert!(parse(listen).unwrap_err()[0].message.contains("[[route]]"));
+}

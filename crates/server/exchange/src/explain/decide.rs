@@ -152,6 +152,7 @@ fn begun(asked: &Asked, question: &Question, keyed: &Keyed, now_ms: u64) -> Expl
         now_ms,
         decision: Decision::of("fetch", rules::URI_MISS),
         answer: Answer::default(),
+        route: keyed.route_in_words(asked),
         settings: keyed.settings(asked),
         conditions: conditions(asked),
         selected: uri.and_then(|uri| selected(asked, uri, keyed, now_ms)),

@@ -21,6 +21,9 @@ pub struct Explained {
     pub decision: Decision,
     /// The answer, as far as it is known without asking the origin.
     pub answer: Answer,
+    /// The route that it takes, and all that the route says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
     /// The settings of its route that concern it.
     #[serde(default)]
     pub settings: Vec<Setting>,

@@ -169,16 +169,22 @@ impl Keyed {
         self.key(asked)?.parts()
     }
 
+    /// The route, with all that it says.
+    pub(super) fn route_in_words(&self, asked: &Request) -> Option<String> {
+        let route = self.route(asked).filter(|_| !asked.snapshot.config.routes.is_empty())?;
+        Some(format!("{}: {}", route.config.place, route.config.summary()))
+    }
+
     /// The settings that concern the request.
     pub(super) fn settings(&self, asked: &Request) -> Vec<Setting> {
-        let (Some(at), Some(settings)) = (self.route, self.key(asked)) else { return Vec::new() };
-        if self.route(asked).is_none_or(|route| !route.config.store) {
+        let Some(route) = self.route(asked).filter(|route| route.config.store) else {
             return Vec::new();
-        }
+        };
+        let Some(settings) = &route.key else { return Vec::new() };
         let requested = asked.requested_uri();
         let path = requested.map_or(&b""[..], |uri| uri.path);
         let named = |applied: cache::key::Applied| Setting {
-            key: format!("route[{at}].{}", applied.setting),
+            key: format!("{}.{}", route.config.place, applied.setting),
             effect: applied.effect,
         };
         settings.applied(path, asked.fields()).into_iter().map(named).collect()
