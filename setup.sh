@@ -79,6 +79,7 @@ main() {
     local complete=yes
     packages "$level" "$check" || complete=no
     python_packages "$level" "$check" || complete=no
+    go_programs "$level" "$check" || complete=no
     toolchain "$level" || complete=no
     [ "$complete" = yes ] || exit 2
 }
@@ -157,6 +158,25 @@ python_packages() {
         fi
     done <<<"$PYTHON"
     return $status
+}
+
+# A certification authority for the tests, and its name server. Their versions are in the go.mod.
+go_programs() {
+    case "$1" in demo | build) return 0 ;; esac
+    local pebble=github.com/letsencrypt/pebble/v2/cmd/pebble to=$PWD/target/pebble
+    if [ -x "$to/pebble" ] && [ -x "$to/pebble-challtestsrv" ]; then return 0; fi
+    if [ "$2" = yes ]; then
+        say "missing: pebble (a certification authority, for the tests)"
+        return 1
+    fi
+    say "installing: pebble into target/pebble"
+    mkdir -p "$to"
+    if ! (cd crates/plimsoll/tests/end_to_end/acme &&
+        go build -o "$to/" "$pebble" "$pebble-challtestsrv") >"$to/log" 2>&1 </dev/null; then
+        tail -n 20 "$to/log" >&2
+        say "pebble could not be installed"
+        return 1
+    fi
 }
 
 # Debian starts a server as soon as its package is installed. A policy-rc.d that exits with 101 is

@@ -48,6 +48,15 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
                     text.push_str(&format!("it would share its store with {member}{own}\n"));
                 }
             }
+            if let Some(acme) = settings.config.acme.as_ref().filter(|acme| !acme.names.is_empty())
+            {
+                let (names, by) = (acme.names.join(", "), acme.challenge.name());
+                let (at, path) = (&acme.directory, acme.own_path());
+                text.push_str(&format!(
+                    "{at} would be asked for certificates of {names} ({by}), kept in {}\n",
+                    path.display()
+                ));
+            }
             if let Some((name, uid, gid)) = user {
                 text.push_str(&format!("it would run as {name} (user {uid}, group {gid})\n"));
             }

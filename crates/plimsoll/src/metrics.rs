@@ -3,7 +3,6 @@
 mod grafana;
 #[cfg(feature = "lab")]
 mod otlp;
-mod rules;
 mod summary;
 
 use std::net::SocketAddr;
@@ -27,7 +26,7 @@ pub(crate) fn metrics(flags: &cli::Metrics) -> Result<(), Failure> {
         cli::Metrics { grafana: true, .. } => {
             output::print_json(&grafana::dashboard(&server::described_metrics()))
         }
-        cli::Metrics { prometheus_rules: true, .. } => output::print(rules::file()),
+        cli::Metrics { prometheus_rules: true, .. } => output::print(server::rules::file()),
         _ => show(&flags.call, flags.all),
     }
 }
@@ -324,7 +323,7 @@ mod tests {
         ids.sort_unstable();
         assert!(ids.windows(2).all(|two| two[0] < two[1]), "{ids:?}");
 
-        let rules = rules::file();
+        let rules = server::rules::file();
         let recorded: Vec<&str> =
             rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
         assert!(recorded.len() > 8);

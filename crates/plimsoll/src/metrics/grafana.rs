@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use server::Described;
 
-use super::rules::RECORDED;
+use server::rules::RECORDED;
 
 /// The rows after the first, and how the names of their metrics begin. A metric is in the first row
 /// that matches. The last one takes the remainder.

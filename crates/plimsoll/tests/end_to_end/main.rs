@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod acme;
 mod admin_calls;
 mod bad_input;
 mod boost;

@@ -79,6 +79,14 @@ tests:
     values: '1x10 0x50'
   - series: 'plimsoll_disk_up{instance="good"}'
     values: '1x60'
+  - series: 'plimsoll_certificate_expiry_seconds{instance="bad",name="a"}'
+    values: '864000x60'
+  - series: 'plimsoll_certificate_lifetime_seconds{instance="bad",name="a"}'
+    values: '7776000x60'
+  - series: 'plimsoll_certificate_expiry_seconds{instance="good",name="b"}'
+    values: '86400x60'
+  - series: 'plimsoll_certificate_lifetime_seconds{instance="good",name="b"}'
+    values: '259200x60'
   promql_expr_test:
   - expr: instance:plimsoll_hits:ratio_rate5m
     eval_time: 30m
@@ -108,6 +116,14 @@ tests:
     exp_alerts:
     - exp_labels: {severity: critical, instance: bad}
       exp_annotations: {summary: "bad does not write to its disk any more, after failures"}
+  - alertname: PlimsollCertificateExpires
+    eval_time: 30m
+    exp_alerts:
+    - exp_labels: {severity: warning, instance: bad, name: a}
+      exp_annotations: {summary: "bad: the certificate for a expires in 9d 23h 30m 0s"}
+  - alertname: PlimsollCertificateExpiresSoon
+    eval_time: 30m
+    exp_alerts: []
   - alertname: PlimsollErrorBudgetBurn1h
     eval_time: 30m
     exp_alerts:

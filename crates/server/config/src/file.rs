@@ -19,7 +19,7 @@ use super::rule_keys::{ListTable, MapTable};
 use super::table::{at_restart, read_table};
 use super::tls_keys;
 use super::{
-    Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,
+    Acme, Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,
 };
 use crate::limits::QUOTAS_MAX;
 use access_log::LogFormat;
@@ -123,6 +123,10 @@ impl Root {
         let groups: Vec<Group> = upstream
             .map(|(at, table)| tls_keys::group(table.group(), table.tls.as_ref(), at, here))
             .collect();
+        let behind_tls = self.listen.iter().enumerate();
+        let behind_tls = behind_tls.filter_map(|(at, one)| Some((at, one.tls.as_ref()?)));
+        let behind_tls: Vec<_> = behind_tls.collect();
+        let acme = super::acme::section(self.acme.as_ref(), &behind_tls, here);
         let https = tls_keys::https(&listeners, &self.https, here);
         let hierarchy = self.hierarchy.hierarchy(&self.peer, here);
         let mut routes = Vec::new();
@@ -144,7 +148,6 @@ impl Root {
             icp: self.icp.as_ref().and_then(IcpSection::server),
             htcp: self.htcp.as_ref().and_then(HtcpSection::server),
             digest: self.digest.as_ref().and_then(DigestSection::server),
-            cluster,
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),
             via: self.via.clone(),
@@ -163,6 +166,8 @@ impl Root {
             compression: self.compression.rules(),
             https,
             hash_seed: None,
+            acme: acme.map(|acme| Acme { in_cluster: cluster.is_some(), ..acme }),
+            cluster,
             dashboard_token: self.server.dashboard_token.as_ref().map(|file| file.token.clone()),
         };
         if let (Some(cluster), Some(first)) = (&config.cluster, config.listeners.first()) {

@@ -12,6 +12,7 @@ use store::disk::Verify;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::acme::Acme;
 use super::cluster::ClusterSection;
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
@@ -65,6 +66,7 @@ pub(crate) struct Root {
     pub(crate) dns: DnsSection,
     pub(crate) log: LogSection,
     pub(crate) https: UpstreamTls,
+    pub(crate) acme: Option<Acme>,
     pub(crate) limits: Limits,
 }
 
@@ -106,6 +108,8 @@ impl Table for Root {
         [log]: log, "The access log.";
         [https]: https, "TLS settings for servers that clients of forward listeners name by https \
             URLs.";
+        (acme): acme, "Certificates that the server obtains and renews by itself (ACME, RFC 8555), \
+            for the names in `tls.acme` of listeners. See docs/tls.md.";
         [limits]: limits, "Limits and time-outs. The time-outs for upstreams are defaults that an \
             upstream can override.";
     ];

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acme;
 mod captures;
 mod cluster;
 mod compression;
@@ -52,6 +53,7 @@ use access_log::LogFormat;
 use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
+pub use acme::{Acme, Challenge};
 pub use caching::SetCookie;
 pub use captures::{PathPattern, Piece, Segment, is_value, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
@@ -173,6 +175,8 @@ pub struct Config {
     pub hash_seed: Option<[u64; 2]>,
     /// What the dashboard's page asks for; `None`: it is served on loopback addresses only.
     pub dashboard_token: Option<dashboard::Token>,
+    /// Certificates that the server obtains by itself, if it does.
+    pub acme: Option<Acme>,
 }
 
 impl Config {
@@ -215,6 +219,7 @@ impl Config {
             https: None,
             hash_seed: None,
             dashboard_token: None,
+            acme: None,
         }
     }
 }
@@ -255,7 +260,7 @@ impl Config {
         let found = of_listeners.chain(of_servers).chain(of_https);
         let of_fields = self.odd_fields();
         let found = found.chain(of_compression).chain(of_lifetimes).chain(of_routes).chain(no_via);
-        let found = found.chain(of_fields);
+        let found = found.chain(of_fields).chain(acme::warnings(self));
         let of_cluster = self.cluster.iter().flat_map(|cluster| {
             let groups = self.groups.iter().chain(parents);
             cluster::warnings(cluster, cluster::Waits::longest(&self.limits, groups))

@@ -38,6 +38,12 @@ pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// clients leave more than [`Limits::held_bytes_max`] unread.
 pub const PRESSED_BYTES: usize = 4 * 1024;
 
+/// Maximum names that certificates are obtained for: the orders that Let's Encrypt takes from an
+/// account within three hours are 300.
+pub const ACME_NAMES_MAX: usize = 200;
+/// Maximum bytes of a name in DNS, as text (RFC 1035, 2.3.4).
+pub(crate) const DNS_NAME_BYTES_MAX: usize = 253;
+
 /// Maximum number of quotas.
 pub const QUOTAS_MAX: usize = 32;
 /// The largest rate of a quota, for each second: 16 GiB.

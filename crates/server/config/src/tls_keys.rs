@@ -1,5 +1,6 @@
 //! The TLS keys: for listeners, upstreams, and servers named by clients.
 
+use super::acme::check_names;
 use super::here::Here;
 use super::keys::ListenTable;
 use super::table::{Key, Table, keys};
@@ -13,6 +14,9 @@ impl Table for ListenerTls {
             "A certificate and its key, chosen by the client's server name; the first is for \
              clients without a server name, or with one that no certificate has.",
             example "shown";
+        acme: Kind::Texts, issued,
+            "Names whose certificates the server obtains and renews by itself, one certificate a \
+             name. Needs [acme].", example "[\"www.example.org\"]";
         client_ca: Kind::Path, client_ca,
             "PEM file of the roots for client certificates. Default: clients are not asked for a \
              certificate.", example "\"clients.pem\"";
@@ -25,6 +29,7 @@ impl Table for ListenerTls {
         if self.client_optional && self.client_ca.is_none() {
             here.mistake_of("client_optional", "there is no client_ca: write that too");
         }
+        check_names(&self.issued, here);
     }
 }
 

@@ -298,6 +298,20 @@ async fn send_digest<C: Client>(client: &mut C, bytes: &[u8]) -> Result<(), Gone
     Ok(())
 }
 
+/// Answers the check of a certification authority (RFC 8555, 8.3).
+pub(crate) async fn answer_check<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    content: &str,
+) -> Ending {
+    let own = Own {
+        status: 200,
+        lines: b"Content-Type: application/octet-stream\r\n",
+        content_length: Some(content.len() as u64),
+        more_lines: b"Cache-Control: no-store\r\n",
+    };
+    exchange.answer(own, content, Outcome::Own).await
+}
+
 /// Answers a call; `None`: it is the request of a client.
 pub(crate) async fn answer_call<C: Client>(
     exchange: &mut Exchange<'_, C>,

@@ -27,6 +27,7 @@
 
 use cache::disk::swap_in::swap_in;
 use caching::cache_status::Forward;
+use http1::Target;
 use outcome::Refusal;
 use policy::quota::Stage;
 
@@ -58,9 +59,20 @@ impl<C: Client> Exchange<'_, C> {
         {
             return ending;
         }
-        let ending = match self.run(body).await {
-            Ok(ending) => ending,
-            Err(refusal) => self.refuse(refusal).await,
+        // Before rules and routes: no redirect, no password and no maintenance keeps a certificate
+        // from being renewed. Only a token that we wait for has an answer.
+        let answer = match self.request.target() {
+            Target::Origin { path_and_query } | Target::Absolute { path_and_query, .. } => {
+                self.request.worker.shared.issued.http_answer(path_and_query)
+            }
+            _ => None,
+        };
+        let ending = match answer {
+            Some(content) => Box::pin(own_answers::answer_check(&mut self, &content)).await,
+            None => match self.run(body).await {
+                Ok(ending) => ending,
+                Err(refusal) => self.refuse(refusal).await,
+            },
         };
         if let Some(to) = &self.request.destination {
             self.hierarchy = to.hierarchy();

@@ -15,6 +15,7 @@ use peering::digest::PATH;
 use policy::forward::{Known, OwnAddresses};
 use policy::{quota, via};
 use store::disk::DiskStore;
+use transport::tls::Issued;
 use upstream::registry::Registry;
 
 use crate::cluster::State;
@@ -49,6 +50,8 @@ pub struct Shared {
     /// Seeds what is otherwise random; `None`: it is random.
     #[cfg(feature = "tls")]
     pub hash_seed: Option<[u64; 2]>,
+    /// Certificates that come while the server runs, and the answers to their authority.
+    pub issued: Arc<Issued>,
     /// Datagrams for connections of other cores and processes.
     pub strays: core_io::strays::Strays,
 }
@@ -70,6 +73,7 @@ impl Shared {
             quotas: quota::Registry::default(),
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,
+            issued: Arc::default(),
             strays: core_io::strays::Strays::default(),
             resolver: Resolver::new(&config.name_servers),
             cache,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod latency;
+pub mod rules;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -211,6 +212,8 @@ counters! {
         "Client connections closed because a PROXY header from an allowed network was missing";
     tls_handshakes: Counter, "TLS handshakes with clients that were completed";
     tls_resumptions: Counter, "TLS handshakes with clients that resumed a session";
+    tls_validations: Counter,
+        "TLS handshakes by which a certification authority checked a name (TLS-ALPN-01)";
     tls_failures_plain_http: Counter,
         "Requests in plain HTTP to a TLS port, answered with an error";
     tls_failures_slow: Counter, "TLS handshakes with clients cut by the timeout";

@@ -6,6 +6,8 @@
 //! | `GET /events` | what feeds that page, as server-sent events |
 //! | `GET /metrics` | the counters, as OpenMetrics |
 //! | `GET /upstreams` | the state of the upstream servers, as JSON |
+//! | `GET /certificates` | for how long certificates are valid, and how obtaining them goes |
+//! | `POST /obtain` | has a certificate obtained now |
 //! | `GET /quotas` | the quotas, and the clients that exceed them most, as JSON |
 //! | `GET /healthz` | `ok`, or `draining` |
 //! | `GET /explain` | why a request would or would not be answered from the store |
@@ -30,6 +32,7 @@ use runtime::net::TcpListener;
 use runtime::{Either, time};
 
 use crate::call::{Call, Reply};
+use crate::certificates::{self, CertificateFigures};
 use crate::control::{Answer, Order};
 use crate::core_task::CoreTask;
 use crate::dashboard::Dashboard;
@@ -203,14 +206,13 @@ impl Admin {
     async fn respond(&self, call: &Call) -> Reply {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
-            "/metrics" | "/upstreams" | "/quotas" | "/healthz" | "/what-if" | "/explain" => {
-                "GET, HEAD"
-            }
+            "/metrics" | "/upstreams" | "/quotas" | "/healthz" | "/what-if" | "/explain"
+            | "/certificates" => "GET, HEAD",
             "/" | "/dashboard" | "/events" => "GET",
-            "/locks" | "/purge" | "/reload" | "/restart" => "POST",
+            "/locks" | "/purge" | "/obtain" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /, /metrics, /upstreams, /quotas, /healthz, /explain, \
-                             /what-if, /locks, /purge, /reload and /restart";
+                let there = "there are /, /metrics, /upstreams, /quotas, /certificates, /healthz, \
+                             /explain, /what-if, /locks, /purge, /obtain, /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
@@ -239,6 +241,8 @@ impl Admin {
                 let quotas = &self.task.worker.snapshot().quotas;
                 Reply::json(200, &quota::figures::json(quotas.as_deref()))
             }
+            "/certificates" => Reply::json(200, &self.certificates()),
+            "/obtain" => self.obtain(call),
             "/healthz" => Reply::text("text/plain", health(&self.task.worker.io)),
             "/explain" => match explain::explained(&call.query, &self.task.worker).await {
                 Ok(explained) => Reply::json(200, &explained),
@@ -259,6 +263,30 @@ impl Admin {
             shown["cluster"] = cluster.json();
         }
         shown
+    }
+
+    fn certificates(&self) -> serde_json::Value {
+        let (config, Process { shared, obtaining, .. }) =
+            (&self.task.worker.snapshot().config, &*self.process);
+        certificates::json(config, &shared.issued, obtaining)
+    }
+
+    /// Has certificates obtained now: of the name in the query, or of those that have failed.
+    fn obtain(&self, call: &Call) -> Reply {
+        let name = match call.query.as_slice() {
+            [] => None,
+            [(key, name)] if key == "name" => Some(name.clone()),
+            _ => return Reply::error(400, "obtain takes name=NAME, or nothing"),
+        };
+        let config = &self.task.worker.snapshot().config;
+        let names = config.acme.as_ref().map_or(&[][..], |acme| &acme.names);
+        if let Some(name) = name.as_ref().filter(|name| !names.contains(name)) {
+            return Reply::error(404, format_args!("{name:?} is in no tls.acme of a listener"));
+        }
+        match self.process.obtaining.ask_now(name) {
+            true => Reply::text("text/plain", "asked; /certificates shows the result\n".to_owned()),
+            false => Reply::error(409, "there is no [acme] in the configuration"),
+        }
     }
 
     /// Why the page, or its events, are not sent.
@@ -285,7 +313,9 @@ impl Admin {
         let snapshot = self.task.worker.snapshot();
         let upstreams = UpstreamFigures(snapshot.all_groups(), snapshot.asked());
         let quotas = QuotaFigures(snapshot.quotas.clone());
-        AllCores::new(self.cores.clone(), shared).text(upstreams, quotas)
+        let Process { shared: of_cores, obtaining, .. } = &*self.process;
+        let certificates = CertificateFigures::new(&snapshot.config, &of_cores.issued, obtaining);
+        AllCores::new(self.cores.clone(), shared).text(upstreams, quotas, certificates)
     }
 }
 

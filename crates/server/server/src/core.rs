@@ -8,6 +8,7 @@ use runtime::stop::StopToken;
 use store::disk::DiskStore;
 
 use crate::admin;
+use crate::certificates::share_issued;
 use crate::change::{Changes, changes};
 use crate::core_task::CoreTask;
 use crate::listening::{Http3Socket, Listening};
@@ -21,6 +22,7 @@ use exchange::Worker;
 use exchange::snapshot::Snapshot;
 use exchange::spread;
 use metrics::Counters;
+use transport::tls::Issued;
 use upstream::health;
 
 /// The part of a server that runs on one core: `run` it inside a runtime, real or simulated.
@@ -47,6 +49,7 @@ impl Core {
     ) -> Vec<Core> {
         let process = Arc::new(Process::new(&config, workers, log.sink(), disk));
         let shared = &process.shared;
+        share_issued(&shared.issued, &config.listeners);
         let snapshot = Snapshot::new(config, shared);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
@@ -145,6 +148,11 @@ impl Core {
             disk.close();
             writing.await;
         }
+    }
+
+    /// The certificates that come while the server runs, which all cores share.
+    pub fn issued(&self) -> &Arc<Issued> {
+        &self.process.shared.issued
     }
 
     /// The counters of this core, in the order of [`crate::described_metrics`]' first ones.

@@ -12,6 +12,7 @@
 
 mod admin;
 mod call;
+mod certificates;
 mod change;
 mod control;
 mod core;
@@ -47,7 +48,7 @@ pub use dns::NameServers;
 pub use exchange::explain;
 pub use ipnet::IpNet;
 pub use log_to::LogTo;
-pub use metrics::{Described, Shape};
+pub use metrics::{Described, Shape, rules};
 pub use name_lookups::look_up_names;
 pub use server::{Bound, Renewal, Server};
 pub use sockets::Sockets;
@@ -58,8 +59,15 @@ pub use transport::tls::{ClientTls, ServerTls, TlsPeer};
 /// What a configuration says about a request that no client has sent.
 pub mod dry {
     pub use config::Expect;
-    pub use policy::dry::{Judged, Outcome, Question, Verdict, unmet, verdict};
+    pub use policy::dry::{Judged, Outcome, Question, Verdict, verdict};
     pub use policy::routes::Routes;
+
+    /// What keeps a configuration from being used although each of its keys is right: expectations
+    /// that it does not meet, and what this build lacks.
+    pub fn unmet(config: &config::Config) -> Vec<String> {
+        let lacking = crate::certificates::unmet(config);
+        policy::dry::unmet(config).into_iter().chain(lacking).collect()
+    }
 }
 
 /// The reference of the configuration file, and an example of one, made from its list of keys.

@@ -14,6 +14,7 @@ use metrics::{
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 
+use crate::certificates;
 use crate::control::CONTROL_FIGURES;
 use crate::descriptors::descriptors;
 use cache::disk;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Described> {
         .chain(&FORECASTS)
         .chain(upstream::figures::all())
         .chain(policy::quota::figures::DESCRIBED)
+        .chain(certificates::DESCRIBED)
         .chain(of_core)
         .chain(OF_PROCESS)
         .copied()
@@ -112,12 +114,18 @@ impl AllCores {
         all
     }
 
-    /// The OpenMetrics text, with the metrics of two other collectors.
-    pub(crate) fn text(self, upstreams: impl Collector, quotas: impl Collector) -> String {
+    /// The OpenMetrics text, with the metrics of other collectors.
+    pub(crate) fn text(
+        self,
+        upstreams: impl Collector,
+        quotas: impl Collector,
+        certificates: impl Collector,
+    ) -> String {
         let mut registry = prometheus_client::registry::Registry::with_prefix("plimsoll");
         registry.register_collector(Box::new(self));
         registry.register_collector(Box::new(upstreams));
         registry.register_collector(Box::new(quotas));
+        registry.register_collector(Box::new(certificates));
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &registry) {
             Ok(()) => text,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use access_log::{Queue, Sink};
 use cache::Cache;
-use config::Config;
+use config::{Acme, Config};
 use exchange::Shared;
 use metrics::Described;
 use store::disk::DiskStore;
 
+use crate::certificates::Obtaining;
 use crate::control::Control;
 use crate::log_to::LogTo;
 use crate::metrics_text::{LOG_LINES_LOST, SharedFigures};
@@ -18,6 +19,7 @@ use crate::metrics_text::{LOG_LINES_LOST, SharedFigures};
 pub(crate) struct Process {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Control,
+    pub(crate) obtaining: Obtaining,
     /// What the dashboard's page asks for.
     pub(crate) dashboard_token: Option<dashboard::Token>,
 }
@@ -53,7 +55,19 @@ impl Process {
     ) -> Process {
         let shared = Arc::new(Shared::new(config, workers, log, disk));
         let dashboard_token = config.dashboard_token.clone();
-        Process { shared, control: Control::default(), dashboard_token }
+        Process {
+            shared,
+            control: Control::default(),
+            obtaining: Obtaining::default(),
+            dashboard_token,
+        }
+    }
+}
+
+impl Process {
+    /// Obtains the certificates of this configuration from now on.
+    pub(crate) fn obtain(&self, settings: Option<&Acme>) {
+        self.obtaining.change(settings, &self.shared.issued);
     }
 }
 

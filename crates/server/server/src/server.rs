@@ -16,6 +16,7 @@ use runtime::sync::Sender;
 use runtime::{Options, Runtime};
 use store::disk::{DiskStore, OpenError, Start};
 
+use crate::certificates;
 use crate::change::{ChangeSender, DatagramsOfCore, OfCore, Update, changes};
 use crate::control::{Answer, Event, Order, Orders};
 use crate::core::Core;
@@ -103,7 +104,7 @@ impl Server {
         predecessor: Option<&Predecessor>,
     ) -> Result<Server, StartError> {
         fit(&mut config, workers);
-        let listeners = config.listeners.clone();
+        let (listeners, acme) = (config.listeners.clone(), config.acme.clone());
         if let Some(predecessor) = predecessor {
             handover::wait_for_store(predecessor).map_err(StartError::Predecessor)?;
         }
@@ -115,6 +116,7 @@ impl Server {
         let process = Arc::clone(&cores[0].process);
         let tickets = Arc::default();
         share_tickets(&tickets, listeners.iter().zip(sockets.listen()));
+        certificates::load(acme.as_ref(), &process.shared.issued);
         let listening = |of| handover::wait_for_listeners(of, &process.shared, &tickets, *options);
         let predecessor =
             predecessor.map(listening).transpose().map_err(StartError::Predecessor)?;
@@ -146,6 +148,7 @@ impl Server {
                 return Err(error);
             }
         }
+        server.process.obtain(acme.as_ref());
         Ok(server)
     }
 
@@ -327,6 +330,7 @@ impl Server {
         let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
         let listeners = change.bound(&named);
         share_tickets(&self.tickets, listeners.iter().map(|of| (of, of.address)));
+        certificates::share_issued(&self.process.shared.issued, &listeners);
         let mut of_cores = Vec::new();
         for core in 0..cores {
             let sockets = change.of_core(core, cores, &named).map_err(|error| error.to_string())?;
@@ -334,6 +338,7 @@ impl Server {
         }
         // Last: from here on nothing fails, so that the registries of what outlives a reload hold
         // what is in force.
+        self.process.obtain(config.acme.as_ref());
         let snapshot = Snapshot::new(config, &self.process.shared);
         for (index, (sockets, datagrams)) in of_cores.into_iter().enumerate() {
             let is_there = self.changes[index].update(Update {
@@ -395,6 +400,7 @@ impl Server {
             warn_if_ended(index, core.hand_over());
         }
         self.sockets = Sockets::default();
+        self.process.obtaining.leave();
     }
 }
 

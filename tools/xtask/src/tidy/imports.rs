@@ -51,7 +51,16 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "server",
         &[
-            &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
+            &[
+                "call",
+                "certificates",
+                "change",
+                "control",
+                "descriptors",
+                "limits",
+                "log_to",
+                "start_error",
+            ],
             &[
                 "listening",
                 "locks",

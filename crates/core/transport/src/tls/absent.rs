@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use runtime::net::TcpStream;
 
-use super::{ConnectError, Facts, ListenerTls, Offered, TlsFacts, UpstreamTls};
+use super::{
+    ChallengeAnswer, ConnectError, Facts, ListenerTls, Offered, TlsFacts, UpstreamTls, Validity,
+};
 
 const ABSENT: &str = "this build has no TLS; to fix this: make build";
 
@@ -36,6 +38,29 @@ impl TicketKeys {
     pub fn adopt(&self, _bytes: &[u8]) {}
 }
 
+#[derive(Debug, Default)]
+pub struct Issued;
+
+impl Issued {
+    pub fn put(&self, _name: &str, _pem: &[u8]) -> Result<Validity, String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub fn keep_only(&self, _names: &[String]) {}
+
+    pub fn set_answer(&self, _answer: Option<&ChallengeAnswer>) -> Result<(), String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub fn http_answer(&self, _path: &[u8]) -> Option<String> {
+        None
+    }
+
+    pub fn validities(&self) -> Vec<(String, Validity)> {
+        Vec::new()
+    }
+}
+
 #[derive(Debug)]
 pub struct ServerTls(Infallible);
 
@@ -45,6 +70,14 @@ impl ServerTls {
     }
 
     pub fn share_tickets(&self, _keys: &Arc<TicketKeys>, _listener: SocketAddr) {
+        match self.0 {}
+    }
+
+    pub fn share_issued(&self, _issued: &Arc<Issued>) {
+        match self.0 {}
+    }
+
+    pub fn validities(&self) -> &[(String, Validity)] {
         match self.0 {}
     }
 
@@ -129,6 +162,7 @@ pub enum Refused {
     Slow,
     Evicted,
     Closed,
+    Validated,
     Protocol(Infallible),
     Certificate(Infallible),
     Rejected(Infallible),

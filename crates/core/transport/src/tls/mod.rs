@@ -28,7 +28,9 @@ pub use facts::{Facts, Peer, TlsFacts, name_text};
 #[cfg(feature = "tls")]
 pub use implementation::QuicFacts;
 pub use implementation::{
-    ClientTls, CoreTls, Refused, ServerTls, TicketKeys, TlsPeer, TlsStream, accept, connect,
-    refuses_certificate,
+    ClientTls, CoreTls, Issued, Refused, ServerTls, TicketKeys, TlsPeer, TlsStream, accept,
+    connect, refuses_certificate,
 };
-pub use settings::{CertificateFiles, ListenerTls, Offered, UpstreamTls};
+pub use settings::{
+    CHALLENGE_PATH, CertificateFiles, ChallengeAnswer, ListenerTls, Offered, UpstreamTls, Validity,
+};

@@ -21,6 +21,8 @@ pub struct ListenerTls {
     /// among several matches the first whose key the client can use. The first one in the list is
     /// used for clients that request no name or an unknown one.
     pub certificates: Vec<CertificateFiles>,
+    /// Names whose certificates come while the server runs ([`super::Issued`]), in lower case.
+    pub issued: Vec<String>,
     /// The roots for client certificates, PEM; `None`: clients are not asked for a certificate.
     pub client_ca: Option<PathBuf>,
     /// With [`ListenerTls::client_ca`]: also serve clients without a certificate.
@@ -28,6 +30,38 @@ pub struct ListenerTls {
     /// Allow only TLS 1.3.
     pub only_tls13: bool,
 }
+
+/// For how long a certificate is valid, in seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// From then on.
+    pub not_before_s: u64,
+    /// Until then.
+    pub not_after_s: u64,
+}
+
+/// The answer to a certification authority that checks whether a name is ours (RFC 8555, 8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChallengeAnswer {
+    /// At [`CHALLENGE_PATH`] and this token: this text (HTTP-01).
+    Http {
+        /// The last segment of the path.
+        token: String,
+        /// The content of the answer.
+        content: String,
+    },
+    /// In a handshake for this name by the protocol `acme-tls/1`: this certificate and its key,
+    /// both in one PEM text (TLS-ALPN-01, RFC 8737).
+    Tls {
+        /// In lower case.
+        name: String,
+        /// The certificate, and its key.
+        pem: String,
+    },
+}
+
+/// Where a certification authority asks for an answer, before the token (RFC 8555, 8.3).
+pub const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
 /// TLS to an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]

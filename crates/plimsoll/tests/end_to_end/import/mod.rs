@@ -6,7 +6,7 @@
 
 mod nginx;
 mod squid;
-mod varnish;
+pub(crate) mod varnish;
 mod verb;
 
 use std::collections::BTreeMap;

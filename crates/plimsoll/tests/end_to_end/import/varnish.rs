@@ -114,7 +114,7 @@ sub vcl_synth {{
 }
 
 /// Debian's Varnish on this program.
-fn varnish(home: &Home, port: u16, vcl: &str) -> Running {
+pub(crate) fn varnish(home: &Home, port: u16, vcl: &str) -> Running {
     let varnishd = program("varnishd", "varnish");
     let mut server = Running::start(
         Command::new(varnishd)

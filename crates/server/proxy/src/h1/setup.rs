@@ -168,6 +168,7 @@ async fn handshake(
         Err(Refused::Slow) => counters.tls_failures_slow.add(1),
         Err(Refused::Evicted) => counters.tls_failures_evicted.add(1),
         Err(Refused::Closed) => counters.tls_failures_closed.add(1),
+        Err(Refused::Validated) => counters.tls_validations.add(1),
         Err(Refused::Protocol(error)) => {
             tracing::debug!(%peer, %error, "no TLS with a client");
             counters.tls_failures_protocol.add(1);

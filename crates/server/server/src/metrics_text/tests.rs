@@ -3,8 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::*;
+use crate::certificates::{CertificateFigures, Obtaining};
+use config::Config;
 use outcome::Outcome;
 use policy::quota::figures::QuotaFigures;
+use transport::tls::Issued;
 use upstream::figures::UpstreamFigures;
 
 #[derive(Debug)]
@@ -89,8 +92,11 @@ fn two_cores() -> [Arc<Counters>; 2] {
 
 #[test]
 fn cores_are_added_up_and_every_metric_is_in_the_text() {
-    let text = AllCores::new(two_cores().to_vec(), Arc::new(Nothing))
-        .text(UpstreamFigures(Arc::new([]), Arc::new([])), QuotaFigures(None));
+    let text = AllCores::new(two_cores().to_vec(), Arc::new(Nothing)).text(
+        UpstreamFigures(Arc::new([]), Arc::new([])),
+        QuotaFigures(None),
+        certificates(),
+    );
     let samples = parse(&text);
     assert_eq!(samples["plimsoll_requests_total"], 5.0);
     assert_eq!(samples["plimsoll_refusals_total{rule=\"a-rule\"}"], 7.0);
@@ -111,12 +117,18 @@ fn cores_are_added_up_and_every_metric_is_in_the_text() {
     }
 }
 
+fn certificates() -> CertificateFigures {
+    let config = Config::forward(&[]);
+    CertificateFigures::new(&config, &Issued::default(), &Obtaining::default())
+}
+
 #[test]
 fn histograms_add_up() {
-    let samples = parse(
-        &AllCores::new(two_cores().to_vec(), Arc::new(Nothing))
-            .text(UpstreamFigures(Arc::new([]), Arc::new([])), QuotaFigures(None)),
-    );
+    let samples = parse(&AllCores::new(two_cores().to_vec(), Arc::new(Nothing)).text(
+        UpstreamFigures(Arc::new([]), Arc::new([])),
+        QuotaFigures(None),
+        certificates(),
+    ));
     let of = |suffix: &str, labels: &str| {
         samples[&format!("plimsoll_request_duration_seconds{suffix}{{{labels}}}")]
     };

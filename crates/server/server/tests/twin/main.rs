@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod acme;
 mod bodies;
 mod caching_rules;
 mod changes;

@@ -16,6 +16,7 @@ use server::{
     Config, Core, DiskConfig, Listener, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role,
 };
 use store::disk::{DiskStore, Geometry, Verify};
+use transport::tls::Issued;
 
 use crate::common::{Response, read_log_line, read_metrics, read_response};
 use crate::http2_client::Http2;
@@ -216,6 +217,11 @@ impl World {
             counters.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
         };
         self.cores.iter().map(of).sum()
+    }
+
+    /// The certificates that come while the proxy runs.
+    pub(crate) fn issued(&self) -> &Arc<Issued> {
+        self.cores[0].issued()
     }
 
     /// Stops the proxy and waits until it has stopped.

@@ -42,6 +42,8 @@ pub enum Refused {
     Evicted,
     /// It closed the connection.
     Closed,
+    /// It is a certification authority that has checked a name: nothing follows its handshake.
+    Validated,
     /// There is no common version, cipher, certificate or protocol, or it violates TLS.
     Protocol(Error),
     /// Its certificate is missing or not acceptable.
@@ -73,6 +75,7 @@ pub async fn accept(
         let side = Side::Server(server.map_err(Refused::Protocol)?);
         let hold = |incoming: usize| share.set((incoming + TLS_HANDSHAKE_STATE_BYTES) as u64);
         match handshake(stream, core, side, first, &hold).await {
+            Ok(stream) if stream.is_validation() => Err(Refused::Validated),
             Ok(stream) => Ok(stream),
             Err(HandshakeError::Closed) => Err(Refused::Closed),
             Err(HandshakeError::Tls(error)) => Err(refused(*error)),

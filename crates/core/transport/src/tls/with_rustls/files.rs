@@ -11,7 +11,7 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::tls::settings::CertificateFiles;
+use crate::tls::settings::{CertificateFiles, Validity};
 
 /// Reads a certificate and its key, and checks that they match.
 pub(super) fn certified_key(
@@ -80,6 +80,44 @@ fn unreadable(path: &Path, error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => format!("{path} cannot be read: {error}"),
         error => format!("{path} is damaged: {error}; it must be PEM, whole"),
+    }
+}
+
+/// A certificate and its key from one PEM text. Whether they belong together is not checked.
+pub(super) fn certified_key_in(
+    pem: &[u8],
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
+    let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| format!("the certificate is damaged: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| format!("the private key is damaged: {error}"))?;
+    let signing = provider.key_provider.load_private_key(key);
+    let signing = signing.map_err(|error| format!("the private key cannot be used: {error}"))?;
+    if chain.is_empty() {
+        return Err("there is no certificate".to_owned());
+    }
+    Ok(CertifiedKey::new(chain, signing))
+}
+
+/// For how long a certificate is valid; `None` if it cannot be read.
+pub(super) fn validity(key: &CertifiedKey) -> Option<Validity> {
+    let leaf = EndEntityCert::try_from(key.cert.first()?).ok()?;
+    // The time is checked first, and its error has the bound.
+    let at = |seconds| {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let (algorithms, usage) = (webpki::ALL_VERIFICATION_ALGS, KeyUsage::server_auth());
+        leaf.verify_for_usage(algorithms, &[], &[], now, usage, None, None).err()
+    };
+    let not_before_s = match at(0) {
+        Some(webpki::Error::CertNotValidYet { not_before, .. }) => not_before.as_secs(),
+        _ => 0,
+    };
+    match at(u64::MAX) {
+        Some(webpki::Error::CertExpired { not_after, .. }) => {
+            Some(Validity { not_before_s, not_after_s: not_after.as_secs() })
+        }
+        _ => None,
     }
 }
 

@@ -15,7 +15,7 @@ use rustls::{CommonState, ContentType, Error, HandshakeKind, InvalidMessage};
 
 use super::records::{HEADER_BYTES, Records, Session, record_bytes};
 use super::stream::{About, Pending};
-use super::{CoreTls, HTTP2, TlsStream};
+use super::{ACME_TLS, CoreTls, HTTP2, TlsStream};
 use crate::limits::{TLS_HANDSHAKE_BYTES_MAX, TLS_TAKE_BYTES};
 
 /// A record of TLS 1.3: its header, the type of its content, and the tag of the cipher.
@@ -208,6 +208,7 @@ impl Handshake {
         let mut about = About {
             is_resumed: state.handshake_kind() == Some(HandshakeKind::Resumed),
             is_http2: state.alpn_protocol() == Some(HTTP2),
+            is_validation: state.alpn_protocol() == Some(ACME_TLS),
             server_name: self.server_name,
             certificate: None,
         };

@@ -5,6 +5,7 @@ mod connect;
 mod files;
 mod handshake;
 mod hello;
+mod issued;
 mod quic;
 mod records;
 mod server;
@@ -26,6 +27,7 @@ use crate::shares::Shares;
 pub use accept::{Refused, accept};
 pub use connect::{ClientTls, TlsPeer};
 pub use connect::{connect, refuses_certificate};
+pub use issued::Issued;
 pub use quic::QuicFacts;
 pub use server::ServerTls;
 pub use stream::TlsStream;
@@ -78,6 +80,8 @@ impl TimeProvider for WallClock {
 /// The name of HTTP/2 in ALPN (RFC 9113, 3.2).
 const HTTP2: &[u8] = b"h2";
 const HTTP3: &[u8] = b"h3";
+/// The name of the protocol by which a certification authority checks a name (RFC 8737, 6.2).
+const ACME_TLS: &[u8] = b"acme-tls/1";
 
 /// The protocols we speak inside TLS (ALPN), in our order of preference.
 fn protocols(http2: bool) -> Vec<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::ServerConfig;
 use rustls::server::{
@@ -14,14 +14,15 @@ use rustls::version::{TLS12, TLS13};
 
 use super::handshake::REQUESTED;
 use super::tickets::{TicketKeys, Tickets};
-use super::{HTTP3, WallClock, files, protocols, provider};
-use crate::tls::settings::ListenerTls;
+use super::{ACME_TLS, HTTP3, Issued, WallClock, files, protocols, provider};
+use crate::tls::settings::{ListenerTls, Validity};
 
 /// A listener's TLS configuration, made from files. A reload makes a new one; open connections keep
 /// theirs.
 #[derive(Debug)]
 pub struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
     tickets: Arc<Tickets>,
     /// Sessions that may send early data: each is used once.
     sessions: Arc<dyn StoresServerSessions>,
@@ -29,6 +30,7 @@ pub struct ServerTls {
     no_tickets: Arc<dyn ProducesTickets>,
     /// Certificates of clients are verified.
     verifies_clients: bool,
+    validities: Vec<(String, Validity)>,
     warnings: Vec<String>,
 }
 
@@ -44,7 +46,9 @@ impl ServerTls {
     pub fn load(listener: &ListenerTls, http2: bool) -> Result<Arc<ServerTls>, String> {
         let provider = provider();
         let mut warnings = Vec::new();
-        let mut certificates = Certificates::default();
+        let issued = listener.issued.clone();
+        let mut certificates = Certificates { issued, ..Certificates::default() };
+        let mut validities = Vec::new();
         let now = runtime::time::wall_ms();
         for files in &listener.certificates {
             let key = files::certified_key(files, &provider)?;
@@ -56,9 +60,13 @@ impl ServerTls {
                     files.chain.display()
                 ));
             }
+            if let Some(validity) = files::validity(&key) {
+                let file = || files.chain.display().to_string();
+                validities.push((names.first().cloned().unwrap_or_else(file), validity));
+            }
             certificates.add(names, key);
         }
-        if certificates.all.is_empty() {
+        if certificates.all.is_empty() && certificates.issued.is_empty() {
             return Err("a listener with TLS needs at least one certificate and its key".to_owned());
         }
         let versions: &[_] = if listener.only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
@@ -84,8 +92,13 @@ impl ServerTls {
         let rules = [listener.only_tls13, http2].map(u8::from);
         let sessions = what_sessions_depend_on(&rules, &certificates);
         let tickets = Arc::new(Tickets::new(sessions));
-        let mut config = builder.with_cert_resolver(Arc::new(certificates));
+        let certificates = Arc::new(certificates);
+        let resolver = Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>;
+        let mut config = builder.with_cert_resolver(resolver);
         config.alpn_protocols = protocols(http2);
+        if !certificates.issued.is_empty() {
+            config.alpn_protocols.push(ACME_TLS.to_vec());
+        }
         // Given to us by the handshake: see `records`.
         config.enable_secret_extraction = true;
         let no_tickets = Arc::clone(&config.ticketer);
@@ -100,10 +113,12 @@ impl ServerTls {
         }
         Ok(Arc::new(ServerTls {
             config: Arc::new(config),
+            certificates,
             tickets,
             sessions: ServerSessionMemoryCache::new(SESSIONS_MAX),
             no_tickets,
             verifies_clients,
+            validities,
             warnings,
         }))
     }
@@ -112,6 +127,18 @@ impl ServerTls {
     /// handshake; without it, sessions end with this configuration.
     pub fn share_tickets(&self, keys: &Arc<TicketKeys>, listener: SocketAddr) {
         self.tickets.share(keys, listener);
+    }
+
+    /// Takes the certificates for [`ListenerTls::issued`] from here. Without it there are none.
+    pub fn share_issued(&self, issued: &Arc<Issued>) {
+        // A configuration is put in force once.
+        let _ = self.certificates.source.set(Arc::clone(issued));
+    }
+
+    /// For how long the certificates of files are valid, each by its first name, or by its file if
+    /// it has no name.
+    pub fn validities(&self) -> &[(String, Validity)] {
+        &self.validities
     }
 
     /// The same for QUIC, which has HTTP/3 alone. With `early_data`, clients that were here before
@@ -140,7 +167,8 @@ fn what_sessions_depend_on<'s>(
     certificates: &'s Certificates,
 ) -> impl Iterator<Item = &'s [u8]> {
     let chains = certificates.all.iter().flat_map(|key| key.cert.iter().map(AsRef::as_ref));
-    chains.chain([&rules[..]])
+    let issued = certificates.issued.iter().map(|name| name.as_bytes());
+    chains.chain(issued).chain([&rules[..]])
 }
 
 /// The certificates of a listener, by the names that they are for.
@@ -151,6 +179,9 @@ struct Certificates {
     wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// In the order of the configuration.
     all: Vec<Arc<CertifiedKey>>,
+    /// Names whose certificates are in `source`.
+    issued: Vec<String>,
+    source: OnceLock<Arc<Issued>>,
 }
 
 impl Certificates {
@@ -178,12 +209,40 @@ impl Certificates {
     }
 }
 
+impl Certificates {
+    /// The certificate that was issued for this name, or for any name if no file has one.
+    fn issued_for(
+        &self,
+        name: Option<&str>,
+        usable: &dyn Fn(&Arc<CertifiedKey>) -> bool,
+    ) -> Option<Arc<CertifiedKey>> {
+        let source = self.source.get()?;
+        let exact = name.map(str::to_ascii_lowercase).filter(|name| self.issued.contains(name));
+        let exact = exact.and_then(|name| source.certificate(&name)).filter(usable);
+        let any = || self.issued.iter().filter_map(|name| source.certificate(name)).find(usable);
+        exact.or_else(|| if self.all.is_empty() { any() } else { None })
+    }
+}
+
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         REQUESTED.set(hello.server_name().map(Box::from));
+        if !self.issued.is_empty() {
+            // A certification authority offers this protocol alone (RFC 8737, 3).
+            let mut offered = hello.alpn().into_iter().flatten();
+            if offered.next() == Some(ACME_TLS) && offered.next().is_none() {
+                let name = hello.server_name()?.to_ascii_lowercase();
+                return self.source.get()?.answer_for(&name);
+            }
+        }
+        let schemes = hello.signature_schemes();
+        let usable = |key: &Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        if !self.issued.is_empty()
+            && let Some(issued) = self.issued_for(hello.server_name(), &usable)
+        {
+            return Some(issued);
+        }
         let candidates = self.candidates(hello.server_name());
-        let usable =
-            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        candidates.iter().find(usable).cloned()
+        candidates.iter().find(|key| usable(key)).cloned()
     }
 }

@@ -54,6 +54,8 @@ const _: () = assert!(size_of::<TlsStream>() <= 1024, "idle connections pay for 
 pub(super) struct About {
     pub(super) is_resumed: bool,
     pub(super) is_http2: bool,
+    /// The client is a certification authority, and has seen what it wanted to see.
+    pub(super) is_validation: bool,
     /// The name that the client requested.
     pub(super) server_name: Option<Box<str>>,
     /// The client's certificate.
@@ -167,6 +169,11 @@ impl TlsStream {
     /// Whether the handshake chose HTTP/2 (ALPN).
     pub fn speaks_http2(&self) -> bool {
         self.about.is_http2
+    }
+
+    /// Whether the client only wanted to see a certificate (RFC 8737).
+    pub(super) fn is_validation(&self) -> bool {
+        self.about.is_validation
     }
 
     /// See [`TcpStream::poll_readable`] and the module docs.

@@ -6,27 +6,28 @@
 use std::fmt::Write;
 
 /// A value that is computed from metrics.
-pub(super) struct Recorded {
+pub struct Recorded {
     /// Its name in Prometheus.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Title of its panel.
-    pub(super) title: &'static str,
+    pub title: &'static str,
     /// What it is.
-    pub(super) help: &'static str,
+    pub help: &'static str,
     /// Its unit, as Grafana names it.
-    pub(super) unit: &'static str,
+    pub unit: &'static str,
     /// How it is computed, in PromQL. `WINDOW` is the time that is averaged over.
     expr: &'static str,
 }
 
 impl Recorded {
     /// Its expression, averaged over this time.
-    pub(super) fn expr(&self, window: &str) -> String {
+    pub fn expr(&self, window: &str) -> String {
         self.expr.replace("WINDOW", window)
     }
 }
 
-pub(super) const RECORDED: &[Recorded] = &[
+/// All of them, in the order of the dashboard.
+pub const RECORDED: &[Recorded] = &[
     Recorded {
         name: "instance:plimsoll_requests:rate5m",
         title: "Requests",
@@ -182,6 +183,32 @@ const ALERTS: &[Alert<'_>] = &[
         summary: "{{ $labels.instance }} refused a new configuration and keeps the old one",
     },
     Alert {
+        name: "PlimsollCertificateExpires",
+        expr: "plimsoll_certificate_expiry_seconds - time() \
+            < clamp_max(plimsoll_certificate_lifetime_seconds / 5, 14 * 86400)",
+        lasts: "10m",
+        severity: "warning",
+        summary: "{{ $labels.instance }}: the certificate for {{ $labels.name }} expires in \
+            {{ $value | humanizeDuration }}",
+    },
+    Alert {
+        name: "PlimsollCertificateExpiresSoon",
+        expr: "plimsoll_certificate_expiry_seconds - time() \
+            < clamp_max(plimsoll_certificate_lifetime_seconds / 20, 2 * 86400)",
+        lasts: "0m",
+        severity: "critical",
+        summary: "{{ $labels.instance }}: the certificate for {{ $labels.name }} expires in \
+            {{ $value | humanizeDuration }}",
+    },
+    Alert {
+        name: "PlimsollCertificateNotObtained",
+        expr: "plimsoll_acme_failures > 0",
+        lasts: "6h",
+        severity: "warning",
+        summary: "{{ $labels.instance }}: no certificate for {{ $labels.name }} is obtained; \
+            /certificates of its admin address says why",
+    },
+    Alert {
         name: "PlimsollLogLinesLost",
         expr: "increase(plimsoll_log_lines_lost_total[15m]) > 0",
         lasts: "0m",
@@ -191,7 +218,7 @@ const ALERTS: &[Alert<'_>] = &[
 ];
 
 /// The file of rules, as YAML.
-pub(super) fn file() -> String {
+pub fn file() -> String {
     let mut out = String::from(
         "# Rules for Prometheus, printed by `plimsoll metrics --prometheus-rules`.\n\
          groups:\n- name: plimsoll-recorded\n  rules:\n",
