@@ -36,6 +36,7 @@ mod proxy_header;
 mod quotas;
 mod settings;
 mod smuggling;
+mod static_files;
 mod support;
 mod switchback;
 mod tls;

@@ -19,7 +19,8 @@ use super::rule_keys::{ListTable, MapTable};
 use super::table::{at_restart, read_table};
 use super::tls_keys;
 use super::{
-    Acme, Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,
+    Acme, Action, Balance, Config, DiskConfig, FieldRule, Files, Group, HostSent, Listener, Route,
+    Server,
 };
 use crate::limits::QUOTAS_MAX;
 use access_log::LogFormat;
@@ -308,8 +309,15 @@ impl RouteTable {
             (None, None, Some(body)) => {
                 Action::Answer { status: self.status.unwrap_or(200), body: body.clone() }
             }
+            // What is no file is not there.
+            (None, None, None) if self.files.is_some() => {
+                let body = "not found\n".to_owned();
+                Action::Answer { status: self.status.unwrap_or(404), body }
+            }
             (None, None, None) => return None,
         };
+        let files =
+            self.files.clone().map(|root| Box::new(Files { root, ..self.file_settings.clone() }));
         let rules = |rules: &[FieldTable]| -> Option<Vec<FieldRule>> {
             rules.iter().map(FieldTable::rule).collect()
         };
@@ -319,6 +327,7 @@ impl RouteTable {
             path,
             when: self.when.clone(),
             action,
+            files,
             request: rules(&self.request)?,
             response: rules(&self.response)?,
             store: self.store,

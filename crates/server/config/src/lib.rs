@@ -14,6 +14,7 @@ mod captures;
 mod cluster;
 mod compression;
 mod file;
+mod files;
 mod forward;
 mod forward_keys;
 mod here;
@@ -58,6 +59,7 @@ pub use caching::SetCookie;
 pub use captures::{PathPattern, Piece, Segment, is_value, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
+pub use files::{Files, REQUESTED};
 pub use http1::FieldNames;
 use key_settings::lifetime_warnings;
 pub use key_settings::{

@@ -164,3 +164,5 @@ impl Default for Limits {
 pub const CODING_JOBS_MAX: u64 = 4;
 /// Maximum media types that are listed.
 pub const CODED_TYPES_MAX: usize = 64;
+/// Maximum names of a list of files that are tried for one request.
+pub const FILE_NAMES_MAX: usize = 8;

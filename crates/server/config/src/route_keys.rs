@@ -1,5 +1,6 @@
 //! The keys of routes: `[[route]]`, and the changes to fields that routes and rules share.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use caching::SetCookie;
@@ -9,7 +10,7 @@ use super::keys::{SET_COOKIE, STATUS};
 use super::table::{Key, Table, Whole, keys};
 use super::value::{Kind, Parsed, WHILE};
 use super::when::When;
-use super::{FieldRule, Host, KeySettings, Lifetime, Path};
+use super::{FieldRule, Files, Host, KeySettings, Lifetime, Path};
 
 /// `[[route]]`
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct RouteTable {
     pub(crate) upstream: Option<String>,
     pub(crate) redirect: Option<String>,
     pub(crate) answer: Option<String>,
+    pub(crate) files: Option<PathBuf>,
+    pub(crate) file_settings: Files,
     pub(crate) status: Option<u16>,
     pub(crate) with_path: bool,
     pub(crate) store: bool,
@@ -51,6 +54,8 @@ impl Default for RouteTable {
             upstream: None,
             redirect: None,
             answer: None,
+            files: None,
+            file_settings: Files::default(),
             status: None,
             with_path: false,
             store: true,
@@ -93,6 +98,31 @@ impl Table for RouteTable {
             example "\"https://example.org/\"";
         answer: Kind::Text, answer, "Answer with this plain text.",
             example "\"nothing here\"";
+        files: Kind::Path, files,
+            "A directory. A GET or HEAD for a path that is a file below it gets the file. All else \
+             goes where the route leads, or gets 404 if it leads nowhere. No name leads out of the \
+             directory.", example "\"/srv/www\"";
+        alias: Kind::Flag, file_settings.alias,
+            "Whether the name of a file is the path without the prefix of the route. Otherwise it \
+             is the whole path.";
+        index: Kind::Texts, file_settings.index,
+            "The files that are served for a path with a slash at its end; the first that is \
+             there. A path of a directory without the slash is redirected to one with it.";
+        try_files: Kind::Texts, file_settings.try_files,
+            "Paths of files that are tried, in this order, where the path has no file. They may \
+             repeat `{path}`.", example "[\"{path}.html\", \"/index.html\"]";
+        dot_files: Kind::Flag, file_settings.dot_files,
+            "Whether files and directories are served whose names begin with a dot. \
+             `.well-known` always is.";
+        symlinks: Kind::Flag, file_settings.symlinks,
+            "Whether symbolic links are followed to places below the directory. They never lead \
+             out of it.";
+        precompressed: Kind::Flag, file_settings.precompressed,
+            "Whether a file with the ending .br, .zst or .gz beside a file is sent in its place to \
+             clients that accept its coding.";
+        cache_control: Kind::Text, file_settings.cache_control,
+            "The value of Cache-Control in responses with files. Default: no such field.",
+            example "\"max-age=3600\"";
         status: STATUS, status,
             "The status of a redirect (default 308) or of an answer (default 200).",
             example "301";
@@ -147,9 +177,10 @@ impl Table for RouteTable {
             anything else sees them: changed caching fields take effect.";
         {part}: "A route for some of the requests of this route, which it takes by a path, a \
             prefix or a condition. It may have all keys of a route, and it inherits those that it \
-            does not write. Where it leads counts as one: a part that writes upstream, redirect or \
-            answer has nothing of the route's. Its request, response and lifetime are added to \
-            those of the route: changes after them, and lifetimes before them.";
+            does not write. Where it leads counts as one: a part that writes upstream, \
+            redirect, answer or files has nothing of the route's. Its request, response and \
+            lifetime are added to those of the route: changes after them, and lifetimes \
+            before them.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
@@ -161,12 +192,25 @@ impl Table for RouteTable {
         if self.path.is_some() && self.prefix.is_some() {
             here.mistake_of("prefix", "a route has a path or a prefix, not both");
         }
+        let of_files = ["alias", "index", "try_files", "dot_files", "symlinks", "precompressed"];
+        let without = of_files.into_iter().chain(["cache_control"]).find(|key| here.has(key));
+        match (&self.files, without) {
+            (None, Some(key)) => here.mistake_of(key, "this is for files: write files too"),
+            (None, None) => {}
+            (Some(_), _) => {
+                if let Err((key, wrong)) = self.file_settings.check(self.prefix.as_deref()) {
+                    here.mistake_of(key, wrong);
+                }
+            }
+        }
         let actions = [&self.upstream, &self.redirect, &self.answer];
         match actions.into_iter().flatten().count() {
             1 => {}
             // A route may be no more than what its parts have in common.
-            0 if !self.parts.is_empty() => {}
-            0 => here.mistake_here("this route leads nowhere: write upstream, redirect or answer"),
+            0 if !self.parts.is_empty() || self.files.is_some() => {}
+            0 => here.mistake_here(
+                "this route leads nowhere: write upstream, redirect, answer or files",
+            ),
             _ => here.mistake_here("a route has one of upstream, redirect and answer"),
         }
         if self.status.is_some() && self.upstream.is_some() {
@@ -198,7 +242,7 @@ impl Table for RouteTable {
 }
 
 /// What of a route says where it leads.
-const LEADS: [&str; 3] = ["upstream", "redirect", "answer"];
+const LEADS: [&str; 4] = ["upstream", "redirect", "answer", "files"];
 
 impl Whole for RouteTable {
     fn begun_part(&self, written: &[&str]) -> RouteTable {
@@ -216,6 +260,8 @@ impl Whole for RouteTable {
             upstream: None,
             redirect: None,
             answer: None,
+            files: None,
+            file_settings: Files::default(),
             status: None,
             with_path: false,
             ..whole

@@ -10,6 +10,7 @@ use hashbrown::HashSet;
 use super::captures::{
     PathPattern, Segment, capture, check_location, check_text, value_of_one_client,
 };
+use super::files::Files;
 use super::key_settings::check_lifetimes;
 use super::when::When;
 use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
@@ -35,6 +36,8 @@ pub struct Route {
     pub when: Option<When>,
     /// What happens to the requests.
     pub action: Action,
+    /// The files that are looked for first.
+    pub files: Option<Box<Files>>,
     /// Changes to the fields sent to the upstream.
     pub request: Vec<FieldRule>,
     /// Changes to the fields of the upstream's response, made before anything else sees them: the
@@ -73,6 +76,7 @@ impl Route {
             path: Path::Prefix("/".to_owned()),
             when: None,
             action: Action::Group(group.to_owned()),
+            files: None,
             request: Vec::new(),
             response: Vec::new(),
             store: true,
@@ -105,6 +109,8 @@ impl Route {
                 text += &format!(", {what}");
             }
         };
+        let files = self.files.as_ref().map(|files| files.root.display().to_string());
+        add(files.is_some(), format!("the files of {}, or else", files.unwrap_or_default()));
         add(
             true,
             match &self.action {
@@ -548,7 +554,8 @@ pub(crate) fn warnings(route: &Route) -> impl Iterator<Item = String> {
         let is_never = text.trim_start_matches("*.").starts_with('.') || text.contains("..");
         is_never.then(|| format!("hosts: no request has the host {text}, with an empty label"))
     });
-    of_path.into_iter().chain(of_hosts.collect::<Vec<_>>())
+    let of_files = route.files.as_ref().and_then(|files| files.warning());
+    of_path.into_iter().chain(of_hosts.collect::<Vec<_>>()).chain(of_files)
 }
 
 /// Checks the captures of a route and the texts that repeat them.

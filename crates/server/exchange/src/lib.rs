@@ -9,6 +9,7 @@
 //! and returns the next step: [`routing`] applies the rules and routes, [`plan`] decides by the
 //! stored response, [`fetch`] sends a request to the origin or a peer, or joins the fetch of
 //! another request, [`coded`] chooses the form of a response, [`serve`] and [`from_disk`] send it,
+//! [`from_files`] answers with a file,
 //! [`own_answers`] has the answers that the proxy gives itself. [`quota`] takes each request from
 //! its quotas, and paces its body. [`explain`] describes what an exchange would do. [`hit`] looks
 //! for a fresh hit, for connections that answer a hit without an exchange. `INSIDE` in
@@ -44,6 +45,7 @@ pub mod explain;
 mod facts;
 mod fetch;
 mod from_disk;
+mod from_files;
 pub mod hit;
 mod hot;
 pub mod limits;

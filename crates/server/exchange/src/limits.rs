@@ -47,6 +47,12 @@ const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
 /// Decoding goes before all encodings that wait, but not before those that have begun.
 pub const DECODED_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// A file, or a part of one, up to this length is sent with its head by one call. For longer ones a
+/// copy costs more than the calls that avoid it.
+pub const FILE_COPIED_BYTES_MAX: u64 = 32 * 1024;
+/// Bytes of a file that are read at once where they must be copied.
+pub const FILE_READ_BYTES: u64 = 128 * 1024;
+
 /// Between the first bytes of our digest and the others.
 pub const DIGEST_PAUSE: Duration = Duration::from_millis(100);
 

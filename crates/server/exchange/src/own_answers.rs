@@ -241,7 +241,7 @@ pub(crate) async fn answer_by_route<C: Client>(
 }
 
 /// The field lines of such an answer, changed by the rules of the route.
-fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> Vec<u8> {
+pub(crate) fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> Vec<u8> {
     let request = &exchange.request;
     let (Some(chosen), Ok(uri)) = (request.chosen, request.uri()) else { return lines };
     match request.response_changes(&chosen.rules, uri.reading()) {

@@ -10,7 +10,7 @@ use cache::Look;
 use cache::realm::Realm;
 use caching::cache_status::Forward;
 use config::{Action, DigestServer, Role};
-use http1::{Name, Target};
+use http1::{Method, Name, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
 use policy::peers::Allowed;
@@ -64,6 +64,27 @@ impl Request {
     /// The first step of an admitted request, or the refusal. A step that asks the store or an
     /// upstream leaves the destination in the request.
     pub(crate) async fn route(
+        &mut self,
+        class: Class,
+        connection: &ClientConnection<'_>,
+    ) -> Result<Step, Refusal> {
+        let step = self.without_files(class, connection).await;
+        match self.files() {
+            None => step,
+            Some(_) => Ok(Step::LookForFile(Box::new(step.unwrap_or_else(Step::Refuse)))),
+        }
+    }
+
+    /// The files that may answer the request.
+    pub(crate) fn files(&self) -> Option<&config::Files> {
+        let files = self.snapshot.routes.files(self.chosen.as_ref()?)?;
+        let is_read = matches!(self.method(), Method::Get | Method::Head);
+        // The member that the client has asked has looked for a file.
+        (is_read && !self.listener.cluster && !self.fields().has(Name::Upgrade)).then_some(files)
+    }
+
+    /// The same if no file is there.
+    async fn without_files(
         &mut self,
         class: Class,
         connection: &ClientConnection<'_>,

@@ -17,6 +17,7 @@ macro_rules! rules {
 
 rules! {
     FRESH = "fresh", "RFC 9111, 4.2", "fresh: its age is below its lifetime";
+    FILE = "file", "", "a file of its route is there";
     DIGEST = "digest", "", "another cache fetches our cache digest";
     URI_MISS = "uri-miss", "RFC 9111, 4", "nothing is stored for this URL";
     VARY_MISS = "vary-miss", "RFC 9111, 4.1",

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   route --> Purge | AnswerByRoute | AnswerWithDigest | Refuse -----> End
+//!     |-----> LookForFile --(none)--> any of these
+//!     |             '-----------------------------------------------------> End
 //!     |-----> Connect | Upgrade -----------------------------(tunnel)-> End
 //!     |-----> Pass --> Stream | Serve ---------------------------------> End
 //!     '-----> LookUp <------------------------------------------.
@@ -36,7 +38,7 @@ use crate::fetch::pass::{self, Passed};
 use crate::fetch::{flight, owner};
 use crate::limits::BODIES_LOST_MAX;
 use crate::step::{Ending, FromStore, Held, Provenance, Serving, Step};
-use crate::{Exchange, connect, own_answers, upgrade};
+use crate::{Exchange, connect, from_files, own_answers, upgrade};
 
 /// How often a request looks into the store again after another request's fetch could not answer
 /// it.
@@ -112,6 +114,12 @@ impl<C: Client> Exchange<'_, C> {
                 Step::Purge => return Box::pin(own_answers::purge(self)).await,
                 Step::AnswerByRoute(action) => {
                     return Ok(Box::pin(own_answers::answer_by_route(self, &action)).await);
+                }
+                Step::LookForFile(otherwise) => {
+                    match Box::pin(from_files::answer_with_file(self)).await? {
+                        Some(ending) => return Ok(ending),
+                        None => *otherwise,
+                    }
                 }
                 Step::AnswerWithDigest(made) => {
                     return Ok(Box::pin(own_answers::answer_with_digest(self, &made)).await);

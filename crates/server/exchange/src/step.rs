@@ -34,6 +34,8 @@ pub(crate) enum Step {
     Connect,
     /// Sends the answer that the route configures.
     AnswerByRoute(Box<Action>),
+    /// Answers with a file of the route, or takes this step if there is none.
+    LookForFile(Box<Step>),
     /// Answers with our cache digest.
     AnswerWithDigest(Arc<Made>),
     /// Answers with an error.

@@ -15,6 +15,7 @@ use cache::Cache;
 use cache::flight::Flight;
 use cache::sizing::CoreSample;
 use core_io::CoreIo;
+use files::Roots;
 use metrics::Counters;
 use policy::forward::Verifying;
 use policy::overload::Overload;
@@ -49,6 +50,8 @@ pub struct Worker {
     /// The connections that quotas count. Beside the connections, so that a silent one is no larger
     /// for it.
     counted: RefCell<HashMap<Token, Vec<Counted>>>,
+    /// The directories of files that it has opened.
+    pub(crate) roots: Roots,
 }
 
 impl std::fmt::Debug for Worker {
@@ -76,6 +79,7 @@ impl Worker {
             shared,
             snapshot: RefCell::new(Rc::new(snapshot)),
             counted: RefCell::default(),
+            roots: Roots::default(),
         })
     }
 

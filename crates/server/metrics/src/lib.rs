@@ -159,6 +159,7 @@ counters! {
     revalidated: Counter, "Requests answered from the store after the origin said 304";
     collapsed: Counter, "Requests that waited for a fetch that was already in flight";
     passed: Counter, "Requests passed through: method, request or response may not be stored";
+    from_files: Counter, "Requests answered with a file";
     not_modified: Counter, "304 responses to a client's own validators";
     bodies_repaired: Counter,
         "Stored bodies that broke off on the disk and were completed by the origin";

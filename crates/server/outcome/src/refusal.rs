@@ -197,6 +197,9 @@ refusals! {
     DigestNone = 404, State, Keep, "digest-none",
         "no cache digest has been made yet: ask again later";
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
+    FileDenied = 403, Access, Keep, "file-denied",
+        "the file may not be read, or a link leads out of the directory of the files";
+    FileFailed = 500, State, Keep, "file-failed", "the file cannot be read";
     Ambiguous = 400, Request, Keep, "ambiguous",
         "origins do not agree on how to read this path or host, and its readings have different \
          routes: send it without %2F, %5C, `;`, repeated slashes and dot segments";

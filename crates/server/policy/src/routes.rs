@@ -205,8 +205,10 @@ impl Routes {
             made.enter(at, &route.config);
         }
         let reaches_all = made.any.reaches_all();
-        let plain =
-            |route: &Route| route.group.is_some() && route.config.store && route.key.is_none();
+        let plain = |route: &Route| {
+            let looks_first = route.config.files.is_some();
+            route.group.is_some() && route.config.store && route.key.is_none() && !looks_first
+        };
         made.concern_hits = made.is_conditional || !(reaches_all && all.iter().all(plain));
         made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         made.all = all;
@@ -276,6 +278,8 @@ impl Routes {
         match self.find(reading, facts) {
             // Only an exchange sends a copy.
             Ok(chosen) if self.mirror(&chosen).is_some() => Choice::Barred,
+            // Only an exchange looks for a file.
+            Ok(chosen) if self.files(&chosen).is_some() => Choice::Barred,
             Ok(chosen) if chosen.is_sole && self.stores(&chosen) => {
                 let route = chosen.at.map(|at| &self.all[at]);
                 let key = route.and_then(|route| route.key.as_ref());
@@ -300,6 +304,22 @@ impl Routes {
             (None, path) => path,
             (Some(settings), Cow::Borrowed(path)) => settings.path(path),
             (Some(settings), Cow::Owned(path)) => Cow::Owned(settings.path(&path).into_owned()),
+        }
+    }
+
+    /// The path from which a file gets its name, in its most usual reading: without the prefix of
+    /// its route, if the files are below it.
+    pub fn path_of_file<'r>(&self, chosen: &Chosen, reading: Reading<'r>) -> Option<Cow<'r, [u8]>> {
+        let (_, path) = reading.usual();
+        let route = &self.all[chosen.at?].config;
+        match (&route.path, route.files.as_ref().is_some_and(|files| files.alias)) {
+            (Path::Prefix(prefix), true) => {
+                let prefix = normalised(prefix.as_bytes());
+                let below = path.strip_prefix(prefix.strip_suffix(b"/").unwrap_or(&prefix))?;
+                let below = if below.is_empty() { b"/" } else { below };
+                below.starts_with(b"/").then(|| Cow::Owned(below.to_vec()))
+            }
+            _ => Some(path),
         }
     }
 
@@ -699,13 +719,17 @@ impl Routes {
             Action::Answer { status: 400.., .. } => Strictness::Denied,
             Action::Answer { .. } | Action::Redirect { .. } => Strictness::Answered,
         };
+        let has_files = one.at.is_some_and(|at| self.all[at].config.files.is_some());
         let route = one.at.map(|at| &self.all[at].config.action);
         let rule = self.rules.leading(&one.rules).and_then(|rule| rule.config.action.as_ref());
         match (rule, route) {
             // A rule sends requests elsewhere, whatever their route does with them.
             (Some(Action::Group(_)), Some(_)) => Strictness::PassedOn,
             (Some(Action::Group(_)), None) => Strictness::Denied,
-            (Some(action), _) | (None, Some(action)) => of(action),
+            (Some(action), _) => of(action),
+            // Its files are not for a reading that is denied.
+            (None, Some(_)) if has_files => Strictness::PassedOn,
+            (None, Some(action)) => of(action),
             (None, None) => Strictness::Denied,
         }
     }
@@ -732,7 +756,10 @@ impl Routes {
 
 fn passes_alike(one: &Route, other: &Route) -> bool {
     let (one, other) = (&one.config, &other.config);
-    one.action == other.action && one.request == other.request && one.response == other.response
+    one.action == other.action
+        && one.files == other.files
+        && one.request == other.request
+        && one.response == other.response
 }
 
 fn captures_alike(one: &Landed, other: &Landed) -> bool {

@@ -33,6 +33,7 @@ const DATA_PLANE: &[&str] = &[
     "cache",
     "policy",
     "exchange",
+    "files",
     "proxy",
     "server",
 ];

@@ -30,7 +30,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["metrics", "access_log"],
     &["config"],
     &["imported"],
-    &["core_io", "import", "acme"],
+    &["core_io", "import", "acme", "files"],
     &["upstream", "cache"],
     &["policy"],
     &["exchange"],

@@ -43,6 +43,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["mirror"],
             &["routing"],
             &["serve", "from_disk", "connect", "own_answers", "quota", "upgrade"],
+            &["from_files"],
             &["run"],
             &["explain"],
         ],

@@ -13,6 +13,7 @@
 //! the end of the file; a write is considered durable before a [`File::sync_data`] that began after
 //! it has succeeded.
 
+mod below;
 mod open_watch;
 mod page_buffer;
 mod pages;
@@ -32,6 +33,7 @@ use crate::sys::World;
 use crate::sys::pipe::PAGE_BYTES;
 
 pub use crate::sys::options::OpenOptions;
+pub use below::{Below, Directory};
 pub use open_watch::OpenWatch;
 pub use page_buffer::PageBuffer;
 pub use pages::{NotShared, PARTS_MAX, SharedPages, StablePages};
@@ -211,6 +213,29 @@ impl File {
                 None => read_in_pool(file, buf, offset, reads).await,
             },
         }
+    }
+
+    /// Puts up to `len_max` bytes at `offset` into a pipe without copying them. From there they go
+    /// to a socket ([`crate::net::TcpStream::try_write_pages`]). The pool first reads what the page
+    /// cache does not have. Nothing checks the bytes: a later change of the file shows. `None`:
+    /// copy, because there is no pipe or no page cache.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before `offset`, or what the disk says.
+    pub async fn share(&self, offset: u64, len_max: usize) -> io::Result<Option<SharedPages>> {
+        core::spend().await; // lets others run if the whole file is in the page cache
+        let Backing::Real(file) = &self.0 else { return Ok(None) };
+        let core = core::current();
+        let Some(mut pages) = SharedPages::empty(&core, false) else { return Ok(None) };
+        let len = len_max.min(pages.room_at(offset));
+        if !real::seems_cached(file, offset, len) {
+            count(&core.counters.file_reads_would_block);
+            let file = Arc::clone(file);
+            unblock(move || real::read(&file, &mut vec![0; len], offset)).await?;
+        }
+        core.charge(len);
+        pages.splice_file(file, offset, len)?;
+        Ok(Some(pages))
     }
 
     /// Writes all of `bytes` at `offset`, in the pool, and returns them. After an error any part of

@@ -223,12 +223,49 @@ impl SharedPages {
     /// None yet, and how many bytes there is room for. `None` if there is no pipe: this core or the
     /// user has reached its limit.
     pub(crate) fn room(core: &Rc<Core>) -> Option<(SharedPages, usize)> {
+        let pages = SharedPages::empty(core, true)?;
+        let bytes = pages.room_at(0);
+        Some((pages, bytes))
+    }
+
+    /// None yet, from a socket if `is_received`, otherwise from a file.
+    pub(super) fn empty(core: &Rc<Core>, is_received: bool) -> Option<SharedPages> {
         let pipe = core.pipes.borrow_mut().take(&core.world)?;
-        let bytes = pipe.bytes();
-        Some((
-            SharedPages { core: Rc::clone(core), pipe: Some(pipe), left: 0, is_received: true },
-            bytes,
-        ))
+        Some(SharedPages { core: Rc::clone(core), pipe: Some(pipe), left: 0, is_received })
+    }
+
+    /// How many bytes of a file from `offset` on there is room for: each page takes a place.
+    pub(super) fn room_at(&self, offset: u64) -> usize {
+        let before = (offset % PAGE_BYTES as u64) as usize;
+        self.pipe.as_ref().map_or(0, |pipe| pipe.bytes() - before)
+    }
+
+    /// Takes up to so many bytes of a file. Called once.
+    pub(super) fn splice_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<()> {
+        let Some(Pipe::Real { write, .. }) = &self.pipe else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        assert!(self.left == 0 && !self.is_received, "a pipe is filled once");
+        let mut offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        let (from, into, none) = (file.as_raw_fd(), write.as_raw_fd(), ptr::null_mut());
+        let taken = loop {
+            let flags = libc::SPLICE_F_NONBLOCK;
+            // SAFETY: an offset that outlives the call; both descriptors are open.
+            let taken = unsafe { libc::splice(from, &raw mut offset, into, none, len, flags) };
+            match usize::try_from(taken) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(taken) => break taken,
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        assert!(taken <= len, "a file gives no more");
+        self.left = taken;
+        Ok(())
     }
 
     /// Takes up to so many bytes that the socket has received. Called once.

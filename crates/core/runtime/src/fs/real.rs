@@ -116,6 +116,17 @@ pub(super) fn read_cached(file: &File, buf: &mut [u8], offset: u64) -> Option<io
     fill_cached(file, room, offset)
 }
 
+/// Bytes of a file between two that [`seems_cached`] looks at. The kernel reads ahead and evicts
+/// pages in larger pieces.
+const PROBED_BYTES: usize = 32 * 1024;
+
+/// Whether the page cache seems to have this part of a file: it has a byte of each piece, and the
+/// last one. If another page is missing all the same, one read from the disk is waited for.
+pub(super) fn seems_cached(file: &File, offset: u64, len: usize) -> bool {
+    let has = |at: usize| read_cached(file, &mut [0], offset + at as u64).is_some();
+    (0..len).step_by(PROBED_BYTES).all(has) && len.checked_sub(1).is_none_or(has)
+}
+
 /// The same, but appends up to `len` bytes to `out` without zeroing the space first.
 pub(super) fn append_cached(
     file: &File,

@@ -11,6 +11,9 @@ use crate::sim::world::World;
 use crate::sys::World as AnyWorld;
 use crate::time;
 
+/// When each file below a [`super::Directory`] was changed: 9 September 2001.
+pub(super) const MODIFIED_NS: u64 = 1_000_000_000_000_000_000;
+
 /// The world of the current core.
 pub(super) fn current_world() -> io::Result<Rc<World>> {
     match &core::current().world {

@@ -271,6 +271,12 @@ impl Disk {
         Ok(FileHandle { disk: self.clone(), file, handle, life, write: options.write })
     }
 
+    /// Whether a file has a name below this one.
+    pub(crate) fn is_directory(&self, path: &Path) -> bool {
+        let state = self.state();
+        state.names.keys().any(|name| name.starts_with(path) && name != path)
+    }
+
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         if !state.names.contains_key(path) {

@@ -11,6 +11,7 @@ use cache::{Look, Lookup, Query};
 use caching::cache_status::Forward;
 use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
+use files::Found;
 use http1::OwnedRequest;
 use outcome::{Outcome, Refusal};
 use policy::dry;
@@ -32,6 +33,7 @@ use crate::explain::model::{
 use crate::explain::stored::{self, Keyed};
 use crate::explain::{Question, text};
 use crate::fetch::{Purpose, hierarchy};
+use crate::from_files;
 use crate::hit::{FastPath, Hit, fresh_hit};
 use crate::own_answers::{self, purged_uri};
 use crate::plan::Form;
@@ -81,6 +83,17 @@ pub(super) async fn explained(
     };
     let mut explanation = Explanator { asked: &asked, out };
     explanation.out.quotas = quotas(&asked);
+    let step = match step {
+        Ok(Step::LookForFile(otherwise)) => match from_files::find(&asked).await {
+            Ok(Some(found)) => {
+                explanation.answers_with_file(&found);
+                return explanation.out;
+            }
+            Ok(None) => Ok(*otherwise),
+            Err(refusal) => Err(refusal),
+        },
+        step => step,
+    };
     let (step, rule) = match step {
         Err(refusal) => (Step::Refuse(refusal), None),
         Ok(Step::LookUp) => {
@@ -166,6 +179,13 @@ fn begun(asked: &Asked, question: &Question, keyed: &Keyed, now_ms: u64) -> Expl
 }
 
 impl<'t> Explanator<'t> {
+    fn answers_with_file(&mut self, found: &Found) {
+        self.does("answer", rules::FILE);
+        let (status, what) = from_files::described(found, self.asked);
+        self.own_answer(status);
+        self.out.decision.text += &format!(": {what}");
+    }
+
     /// Describes a step. `rule` is the one that the store decided by, if it did.
     async fn takes(&mut self, step: Step, rule: Option<Explanation>) {
         match step {
@@ -191,6 +211,8 @@ impl<'t> Explanator<'t> {
                     self.out.decision.text += &format!(": to {location}");
                 }
             }
+            // It was looked for before.
+            Step::LookForFile(_) => {}
             Step::AnswerWithDigest(_) => {
                 self.does("answer", rules::DIGEST);
                 self.own_answer(200);

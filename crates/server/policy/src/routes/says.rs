@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use caching::Configured;
 use conditions::{Conditions, Facts, Reads, ResponseFacts};
-use config::{Action, FieldRule};
+use config::{Action, FieldRule, Files};
 use outcome::Refusal;
 
 use super::{Chosen, Routes};
@@ -62,6 +62,14 @@ impl Routes {
         match self.rules.leading(&chosen.rules) {
             Some(rule) => rule.group,
             None => chosen.at.and_then(|at| self.all[at].group),
+        }
+    }
+
+    /// The files that a request is answered with first, unless a rule leads elsewhere.
+    pub fn files(&self, chosen: &Chosen) -> Option<&Files> {
+        match self.rules.leading(&chosen.rules) {
+            Some(_) => None,
+            None => chosen.at.and_then(|at| self.all[at].config.files.as_deref()),
         }
     }
 

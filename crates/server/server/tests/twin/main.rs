@@ -23,6 +23,7 @@ mod disk;
 mod dns;
 mod explaining;
 mod faults;
+mod files;
 mod histories;
 mod hostile;
 mod http2_client;
