@@ -28,6 +28,7 @@ build /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configur
 test  curl       curl             -         an independent client, for the tests
 test  nghttp     nghttp2-client   -         clients of HTTP/2 and their library, for the tests
 test  node       nodejs           -         a client of HTTP/2, for the tests (about 50 MB)
+test  npm        npm              -         a client of a cache for CI, for the tests
 test  /usr/lib/python3/dist-packages/httpx python3-httpx - a client of HTTP/2, for the tests
 test  /usr/lib/python3/dist-packages/h2 python3-h2 - the same client needs it
 test  go         golang-go        -         builds a client of HTTP/2, for the tests (about 450 MB)

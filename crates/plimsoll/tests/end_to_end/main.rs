@@ -42,6 +42,7 @@ mod switchback;
 mod tls;
 mod tools;
 mod top;
+mod tutorials;
 mod upstreams;
 mod verbs;
 
