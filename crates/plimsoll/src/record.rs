@@ -132,7 +132,7 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
                 found.map_or("not known".to_owned(), |found| format!("known to {found:.0} %"));
             let advice = match analysis.capacity.model {
                 report::MODEL_BUSY => {
-                    "record at a higher load: below 90 % of the CPU, the capacity is extrapolated"
+                    "hold the server (--hold), or record at a higher load or for longer"
                 }
                 _ => "record for longer, or while the rate rises and falls more",
             };

@@ -27,7 +27,7 @@ use trial::{
     NOTE_CAUSE, Writer,
 };
 
-use crate::bpf;
+use crate::bpf::{self, TurnsIn};
 use crate::clock;
 use crate::counter::MetricUrl;
 use crate::counters::Counters;
@@ -70,6 +70,8 @@ const CLOCK_SET_NS: i64 = 100_000_000;
 /// How often turns and busy periods are sampled by default: the probes make system calls slower,
 /// and a tenth of the time has enough of them.
 pub const TURNS_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
+/// If the server is held, turns are counted in all intervals but the last of this many.
+const TURNS_BUT_LAST_OF: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -109,7 +111,8 @@ pub struct Spec {
     pub files: bool,
     /// Of this many intervals, the first is sampled for turns and busy periods of the server.
     pub turns_every: Option<NonZeroU32>,
-    /// Whether and how to hold the server. Then turns are counted in every interval.
+    /// Whether and how to hold the server. Then turns are counted in most intervals, and the server
+    /// is held in these alone.
     pub hold: Option<HoldSpec>,
     /// The trial to write.
     pub out: PathBuf,
@@ -370,8 +373,11 @@ impl Recorder {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
         let mut capabilities = host::capabilities(&pids);
-        let turns_every = spec.hold.map_or(spec.turns_every, |_| Some(NonZeroU32::MIN));
-        let requested = bpf::Requested { locks: spec.locks, files: spec.files, turns_every };
+        let turns = match spec.hold {
+            Some(_) => Some(TurnsIn::AllButLastOf(TURNS_BUT_LAST_OF)),
+            None => spec.turns_every.map(TurnsIn::FirstOf),
+        };
+        let requested = bpf::Requested { locks: spec.locks, files: spec.files, turns };
         let bpf = bpf::Samplers::start(requested, &pids, &mut capabilities);
         let holds = spec.hold.map(|hold| Holds::start(&hold, &pids, bpf.marks()));
         let describe = |holds: &Holds| holds.sentence.clone();

@@ -140,6 +140,7 @@ fn sheet_of(found: &Comparison) -> Sheet {
         ("Cost", found.cost.as_ref().map(cost)),
         ("Load", found.cost.as_ref().and_then(load)),
         ("Saturation", saturation(found)),
+        ("After holds", found.catching_up.as_ref().map(catching_up)),
         ("Capacity", Some(capacity(found))),
         ("Intervals", Some(intervals)),
     ];
@@ -190,6 +191,10 @@ fn saturation(found: &Comparison) -> Option<String> {
         before?,
         after?
     ))
+}
+
+fn catching_up(found: &Ratio) -> String {
+    format!("{} for a request while the server catches up after a hold", ratio(found))
 }
 
 fn capacity(found: &Comparison) -> String {

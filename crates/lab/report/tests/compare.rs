@@ -11,6 +11,7 @@ use report::{
 };
 use tempfile::TempDir;
 use trial::classes::ClassRow;
+use trial::stretches::{StretchKind, StretchRow, TurnRow};
 use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Trial, Writer};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -30,6 +31,8 @@ struct Made {
     first: f64,
     /// The rate of ten saturated seconds at the end.
     saturated: Option<f64>,
+    /// What a request costs after holds, if the server was held.
+    after_holds_us: Option<f64>,
 }
 
 const MADE: Made = Made {
@@ -42,6 +45,7 @@ const MADE: Made = Made {
     descriptors: 70,
     first: 0.5,
     saturated: None,
+    after_holds_us: None,
 };
 
 impl Made {
@@ -73,9 +77,32 @@ impl Made {
                 bytes: share * rate * self.bytes,
             };
             writer.classes(&[class("hit", 1.0 - misses), class("miss", misses)]).unwrap();
+            let held = self.after_holds_us.filter(|_| row % 4 != 3);
+            held.inspect(|us| writer.stretches(turns(row, rate), &[after_hold(row, us * wobble)]));
         }
         writer.finish().unwrap();
         Trial::open(&path).unwrap()
+    }
+}
+
+fn turns(interval: u64, rate: f64) -> TurnRow {
+    let (turns, clients) = (rate as u64, rate as u64);
+    TurnRow { interval, sampled_ns: SECOND_NS, turns, clients, upstreams: 0 }
+}
+
+/// A busy period of 100 requests after a hold.
+fn after_hold(interval: u64, each_us: f64) -> StretchRow {
+    StretchRow {
+        interval,
+        kind: StretchKind::Period,
+        held: true,
+        served: true,
+        size: 65,
+        stretches: 1,
+        turns: 9,
+        clients: 100,
+        upstreams: 0,
+        cpu_ns: (1e5 * each_us) as i64,
     }
 }
 
@@ -239,4 +266,25 @@ fn a_lower_measured_saturation_is_a_regression_if_the_loads_are_alike() {
     let other_load = Made { wakes: 0.6, ..lower };
     assert_ne!(compared(&before, &other_load).verdict, Verdict::Regression);
     assert_eq!(compared(&before, &before).verdict, Verdict::NoChange);
+}
+
+/// On a quiet CPU, 16 % at saturation is a few per cent, and fewer wakes may hide it.
+#[test]
+fn a_request_that_costs_more_after_holds_is_a_regression() {
+    let before = Made { after_holds_us: Some(10.0), ..MADE };
+    let worse = Made { after_holds_us: Some(12.0), wakes: 0.6, ..MADE };
+    let found = compared(&before, &worse);
+    assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
+    assert_eq!(found.why, "a request costs 20 % more while the server catches up after a hold");
+    let text = terminal_comparison(&found, 100);
+    assert!(text.contains("After holds"), "{text}");
+    let better = Made { after_holds_us: Some(8.0), ..MADE };
+    assert_eq!(compared(&before, &better).verdict, Verdict::Improvement);
+    // Two runs of one server differ by 5 %.
+    let alike = Made { after_holds_us: Some(10.8), ..MADE };
+    assert_eq!(compared(&before, &alike).verdict, Verdict::NoChange);
+    // Larger responses cost more after holds, too.
+    let larger = Made { bytes: 2_000.0, after_holds_us: Some(12.0), ..MADE };
+    assert_ne!(compared(&before, &larger).verdict, Verdict::Regression);
+    assert!(compared(&before, &MADE).catching_up.is_none(), "one was not held");
 }

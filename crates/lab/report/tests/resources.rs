@@ -397,6 +397,7 @@ fn with_turns(of_size: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regress:
             served: true,
             size,
             stretches: of_size(size),
+            turns: of_size(size),
             clients: of_size(size) * u64::from(size),
             upstreams: 0,
             cpu_ns: of_size(size).cast_signed() * (300_000 + receive_ns * i64::from(size)),

@@ -225,6 +225,7 @@ fn stretches(interval: u64, held: bool) -> Vec<StretchRow> {
             served: receives > 0,
             size,
             stretches: 10,
+            turns: 10,
             clients: 9 * receives,
             upstreams: receives,
             cpu_ns: 10 * (fixed_ns + each_ns * receives.cast_signed()),

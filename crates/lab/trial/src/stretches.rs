@@ -12,16 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::{Table, columns, stored_as_index};
 
-/// The tables. Trials of version 3 have tables `turn` and `episode` instead, which are not read.
+/// The tables. Trials of version 3 have tables `turn` and `episode` instead, and those of version 4 a
+/// table `stretch` without turns, which are not read.
 pub(crate) const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS turns (
     idx INTEGER PRIMARY KEY, sampled_ns INTEGER NOT NULL, turns INTEGER NOT NULL,
     clients INTEGER NOT NULL, upstreams INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS stretch (
+CREATE TABLE IF NOT EXISTS stretches (
     idx INTEGER NOT NULL, kind INTEGER NOT NULL, held INTEGER NOT NULL, served INTEGER NOT NULL,
-    size INTEGER NOT NULL, stretches INTEGER NOT NULL, clients INTEGER NOT NULL,
-    upstreams INTEGER NOT NULL, cpu_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL, stretches INTEGER NOT NULL, turns INTEGER NOT NULL,
+    clients INTEGER NOT NULL, upstreams INTEGER NOT NULL, cpu_ns INTEGER NOT NULL,
     PRIMARY KEY (idx, kind, held, served, size)
 ) WITHOUT ROWID;
 ";
@@ -106,6 +107,8 @@ pub struct StretchRow {
     pub size: u32,
     /// Number of stretches.
     pub stretches: u64,
+    /// The turns in them: one for each turn; those of its thread for a busy period.
+    pub turns: u64,
     /// Their receives of data from clients.
     pub clients: u64,
     /// Their receives of data from others.
@@ -131,10 +134,10 @@ impl Table for TurnRow {
 }
 
 impl Table for StretchRow {
-    const NAME: &'static str = "stretch";
+    const NAME: &'static str = "stretches";
     const COLUMNS: &'static str =
-        "idx, kind, held, served, size, stretches, clients, upstreams, cpu_ns";
+        "idx, kind, held, served, size, stretches, turns, clients, upstreams, cpu_ns";
     const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, kind, held, served, size";
 
-    columns!(interval, kind, held, served, size, stretches, clients, upstreams, cpu_ns);
+    columns!(interval, kind, held, served, size, stretches, turns, clients, upstreams, cpu_ns);
 }

@@ -594,7 +594,7 @@ mod tests {
     fn turns_and_the_line_are_averaged_and_the_interval_covers_both() {
         let [rate, cost, wakes] = LOOP.intervals(0.5, 0.04);
         let fit = |at_cap: f64| {
-            let marginal = Some(Marginal { at_cap, sd: 0.15, held: false });
+            let marginal = Some(Marginal { at_cap, sd: 0.15, by_chance: 0.0, held: false });
             fit_busy(&rate, &cost, Known { marginal, ..of(&wakes) }, QUESTION).unwrap()
         };
         let width = |fit: &BusyFit| {

@@ -153,7 +153,7 @@ pub use linear::{Design, LinearFit, least_squares};
 pub use load_line::{
     BUSY_BELOW, Fit, Headline, LoadLine, LoadLineInput, REACH_MIN, Trust, load_line,
 };
-pub use marginal::{Evidence, Marginal, OfSize};
+pub use marginal::{Counting, Evidence, Marginal, OfSize, Seen};
 pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;

@@ -25,7 +25,9 @@ impl Home for Client {
             let (may_limit, wakes_known, processes_alternate) =
                 (row.truth()?, row.truth()?, row.truth()?);
             let (at_cap, sd, held) = (row.number()?, row.number()?, row.truth()?);
-            let marginal = Some(Marginal { at_cap, sd, held }).filter(|_| at_cap > 0.0);
+            // Which part of it is chance is not kept.
+            let marginal = Marginal { at_cap, sd, by_chance: sd, held };
+            let marginal = Some(marginal).filter(|_| at_cap > 0.0);
             let keys = row.list(Reader::small)?;
             let sums: Vec<Vec<f64>> =
                 bin_sums().map(|_| row.list(Reader::number)).collect::<Option<_>>()?;

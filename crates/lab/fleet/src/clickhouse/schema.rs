@@ -51,7 +51,7 @@ pub(super) enum Step {
 }
 
 /// `STEPS[n]` leads from version `n` to version `n + 1`.
-const STEPS: [&[Step]; 2] = [
+const STEPS: [&[Step]; 3] = [
     &[Step::Tables],
     // And the table `stretches`. Tables of the first version keep `episodes`, which is not used.
     &[
@@ -61,6 +61,7 @@ const STEPS: [&[Step]; 2] = [
         Step::Column("windows", "marginal_sd", "Float64"),
         Step::Column("windows", "marginal_held", "UInt8"),
     ],
+    &[Step::Column("stretches", "turns", "Nullable(Int64)")],
 ];
 
 impl Layout {

@@ -19,6 +19,7 @@
 //! than x86-64, or without permission to load the programs, the trial has a capability with the
 //! text "not supported here" and the reason.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 #[cfg(not(bpf))]
@@ -55,6 +56,35 @@ const TURNS: &str = "turns";
 pub(crate) struct Requested {
     pub(crate) locks: bool,
     pub(crate) files: bool,
-    /// Of this many intervals, one is sampled for turns and busy periods.
-    pub(crate) turns_every: Option<NonZeroU32>,
+    /// In which intervals turns and busy periods are counted.
+    pub(crate) turns: Option<TurnsIn>,
+}
+
+/// The intervals in which turns are counted. In some they are never counted: the difference in CPU
+/// time shows what counting costs the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TurnsIn {
+    /// The first of this many.
+    FirstOf(NonZeroU32),
+    /// All but the last of this many.
+    AllButLastOf(NonZeroU32),
+}
+
+impl TurnsIn {
+    #[cfg_attr(not(bpf), allow(dead_code, reason = "nothing is counted"))]
+    fn has(self, interval: u64) -> bool {
+        match self {
+            TurnsIn::FirstOf(n) => interval.is_multiple_of(u64::from(n.get())),
+            TurnsIn::AllButLastOf(n) => !(interval + 1).is_multiple_of(u64::from(n.get())),
+        }
+    }
+}
+
+impl fmt::Display for TurnsIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TurnsIn::FirstOf(n) => write!(f, "1 interval of {n}"),
+            TurnsIn::AllButLastOf(n) => write!(f, "{} intervals of {n}", n.get() - 1),
+        }
+    }
 }

@@ -39,12 +39,11 @@ impl Samplers {
             let started = Files::start(pids).map(|sampler| samplers.files = Some(sampler));
             capabilities.push(host::sampler("file anatomy", Some(&started), |()| FILES.to_owned()));
         }
-        if let Some(every) = requested.turns_every {
+        if let Some(turns) = requested.turns {
             let started =
-                Stretches::start(pids, every).map(|sampler| samplers.stretches = Some(sampler));
-            capabilities.push(host::sampler(TURNS, Some(&started), |()| {
-                format!("{STRETCHES}; 1 interval of {every}")
-            }));
+                Stretches::start(pids, turns).map(|sampler| samplers.stretches = Some(sampler));
+            capabilities
+                .push(host::sampler(TURNS, Some(&started), |()| format!("{STRETCHES}; {turns}")));
         }
         samplers
     }

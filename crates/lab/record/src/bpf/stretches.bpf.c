@@ -55,6 +55,7 @@ struct sock {
 
 struct stretch {
 	u64 cpu_ns_before;
+	u64 turns;
 	u64 clients;
 	u64 upstreams;
 };
@@ -77,6 +78,7 @@ struct thread {
 
 struct class {
 	u64 stretches;
+	u64 turns;
 	u64 clients;
 	u64 upstreams;
 	u64 cpu_ns;
@@ -148,6 +150,7 @@ ALWAYS_INLINE u64 cpu_time(struct thread *thread, u64 now)
 ALWAYS_INLINE void begin(struct stretch *stretch, u64 cpu_ns)
 {
 	stretch->cpu_ns_before = cpu_ns;
+	stretch->turns = 0;
 	stretch->clients = 0;
 	stretch->upstreams = 0;
 }
@@ -167,6 +170,7 @@ static __attribute__((noinline)) int add(struct stretch *stretch, u64 cpu_ns, u3
 	struct class *class = &sums->classes[at];
 
 	class->stretches++;
+	class->turns += stretch->turns;
 	class->clients += stretch->clients;
 	class->upstreams += stretch->upstreams;
 	if (cpu_ns > stretch->cpu_ns_before)
@@ -216,6 +220,8 @@ int turned(u64 *ctx)
 	sums->turns++;
 	end_turn(thread, cpu_ns);
 	begin(&thread->turn, cpu_ns);
+	thread->turn.turns = 1;
+	thread->period.turns++;
 	thread->turn_kind = thread->slept ? FIRST_TURN : TURN;
 	thread->in_turn = 1;
 	thread->slept = 0;

@@ -8,12 +8,14 @@
 //! everything else was sampled. The recorder's thread takes less than a millisecond to attach and
 //! detach the programs.
 
-use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
 use trial::{Loss, Writer};
 
+use super::TurnsIn;
 use super::program::{Aligned, Fields, Program};
 use crate::clock;
 use crate::error::Unsupported;
@@ -23,7 +25,7 @@ static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/stretches.bpf.o")));
 
 /// Numbers of one class, and of all sums, as in `stretches.bpf.c`.
-const NUMBERS_OF_CLASS: usize = 4;
+const NUMBERS_OF_CLASS: usize = 5;
 const TOTALS: usize = 3;
 const CLASSES: usize = StretchKind::ALL.len() * 2 * 2 * SIZES.len();
 const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * CLASSES;
@@ -42,8 +44,10 @@ pub(crate) struct Stretches {
     ports: MapHandle,
     /// The processes whose ports were looked up.
     looked: Vec<u32>,
-    /// The first of this many intervals is sampled.
-    every: u64,
+    /// The intervals in which turns are counted.
+    counted: TurnsIn,
+    /// Whether the programs are attached, for the thread that holds the server.
+    attached: Arc<AtomicBool>,
     /// Since when the sums grow, on the monotonic clock; `None` if the programs are not attached.
     since_ns: Option<i64>,
     /// All sums at the last boundary.
@@ -51,21 +55,21 @@ pub(crate) struct Stretches {
 }
 
 impl Stretches {
-    pub(crate) fn start(pids: &[u32], every: NonZeroU32) -> Result<Stretches, Unsupported> {
+    pub(crate) fn start(pids: &[u32], counted: TurnsIn) -> Result<Stretches, Unsupported> {
         let mut program = Program::start(OBJECT, pids)?;
         program.detach();
         let map = |name| program.map(name);
         let (sums, threads, ports) = (map("sums")?, map("threads")?, map("ports")?);
-        let (every, before) = (u64::from(every.get()), vec![0; NUMBERS]);
         Ok(Stretches {
             program,
             sums,
             threads,
             ports,
             looked: Vec::new(),
-            every,
+            counted,
+            attached: Arc::default(),
             since_ns: None,
-            before,
+            before: vec![0; NUMBERS],
         })
     }
 
@@ -73,7 +77,7 @@ impl Stretches {
     pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
         let (controls, catching_ups) =
             (self.program.map("controls")?, self.program.map("catching_ups")?);
-        Ok(Marks { controls, catching_ups, hold: 0 })
+        Ok(Marks { controls, catching_ups, attached: Arc::clone(&self.attached), hold: 0 })
     }
 
     pub(crate) fn baseline(&mut self, pids: &[u32]) {
@@ -106,8 +110,8 @@ impl Stretches {
 
     /// Attaches or detaches the programs for the interval that begins.
     pub(crate) fn begin(&mut self, index: u64, pids: &[u32]) {
-        let samples = index.is_multiple_of(self.every);
-        if !samples {
+        if !self.counted.has(index) {
+            self.attached.store(false, Ordering::Relaxed);
             self.program.detach();
             self.since_ns = None;
             return;
@@ -120,6 +124,7 @@ impl Stretches {
             self.take();
             // They could be attached at the start; if that fails now, the interval is not sampled.
             self.since_ns = self.program.attach().is_ok().then(clock::monotonic_ns);
+            self.attached.store(self.since_ns.is_some(), Ordering::Relaxed);
         }
     }
 
@@ -156,10 +161,16 @@ impl Stretches {
 pub(crate) struct Marks {
     controls: MapHandle,
     catching_ups: MapHandle,
+    attached: Arc<AtomicBool>,
     hold: u64,
 }
 
 impl Marks {
+    /// Whether somebody counts how the server catches up.
+    pub(crate) fn are_seen(&self) -> bool {
+        self.attached.load(Ordering::Relaxed)
+    }
+
     /// A hold ends now. What begins after `until_ns` does not belong to it.
     pub(crate) fn hold_ends(&mut self, hold: u64, ended_ns: i64, until_ns: i64) {
         debug_assert!(hold > self.hold && until_ns > ended_ns);
@@ -218,9 +229,10 @@ fn rows(interval: u64, sampled_ns: i64, sums: &[u64]) -> (TurnRow, Vec<StretchRo
         served: at / SIZES.len() % 2 == 1,
         size: SIZES[at % SIZES.len()],
         stretches: sums[0],
-        clients: sums[1],
-        upstreams: sums[2],
-        cpu_ns: i64::try_from(sums[3]).unwrap_or(i64::MAX),
+        turns: sums[1],
+        clients: sums[2],
+        upstreams: sums[3],
+        cpu_ns: i64::try_from(sums[4]).unwrap_or(i64::MAX),
     });
     (turns, rows.collect())
 }
@@ -235,7 +247,7 @@ mod tests {
         of_cpu[..TOTALS].copy_from_slice(&[50, 60, 70]);
         // The last class of turns after a hold.
         let at = TOTALS + NUMBERS_OF_CLASS * (8 * SIZES.len() - 1);
-        of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4]);
+        of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4, 5]);
         let bytes: Vec<u8> = of_cpu.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let (turns, rows) = rows(7, 1_000, &total(&[bytes.clone(), bytes]));
         let expected =
@@ -248,9 +260,10 @@ mod tests {
             served: true,
             size: 65,
             stretches: 2,
-            clients: 4,
-            upstreams: 6,
-            cpu_ns: 8,
+            turns: 4,
+            clients: 6,
+            upstreams: 8,
+            cpu_ns: 10,
         };
         assert_eq!(rows, [expected]);
     }

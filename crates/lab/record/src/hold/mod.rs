@@ -300,6 +300,11 @@ impl Run {
             if !self.sleep(pause_ns as i64) {
                 return self.made;
             }
+            while !self.marks.are_seen() {
+                if !self.sleep(STOP_CHECK_NS) {
+                    return self.made;
+                }
+            }
             let pid = match self.may_hold(clock::monotonic_ns() - begun_ns) {
                 Ok(Some(pid)) => pid,
                 Ok(None) => continue,

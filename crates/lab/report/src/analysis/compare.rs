@@ -1,8 +1,9 @@
 //! The comparison of two trials: what changed, whether it is significant, and whether predictions
 //! came true.
 //!
-//! The verdict is based on the cost of a request at the same load ([`super::same_load`]), and on
-//! the measured saturation if both trials have one. The intervals of both include the sd between
+//! The verdict is based on the cost of a request at the same load ([`super::same_load`]), on the
+//! measured saturation if both trials have one, and on what a request costs while the server
+//! catches up if both servers were held. The intervals of both include the sd between
 //! runs, because two runs of one server differ too. Capacities are taken from the reports.
 //! Capacities are mostly beyond the recorded rates and depend on how far each trial reached, so
 //! they do not decide the verdict. The tests of modes, groups and procedures show where these two
@@ -47,6 +48,9 @@ pub struct Comparison {
     pub cost: Option<SameLoadCost>,
     /// Measured saturation, after over before, if both trials have one.
     pub saturation: Option<Ratio>,
+    /// Cost of a request while the server catches up after holds, after over before, if both were
+    /// held.
+    pub catching_up: Option<Ratio>,
     /// Capacity as reported, after over before. It decides nothing. `None` unless both are known.
     pub capacity: Option<Ratio>,
     /// Changes within this many percent count as no change.
@@ -219,7 +223,9 @@ pub fn compare(
         ));
     }
     let saturation = saturation_ratio(one.saturation.as_ref(), other.saturation.as_ref(), options);
-    let (verdict, why, advice) = same_load::verdict(&cost, saturation.as_ref(), options.margin);
+    let catching_up = same_load::catching_up(old.party(before), new.party(after), options);
+    let (verdict, why, advice) =
+        same_load::verdict(&cost, saturation.as_ref(), catching_up.as_ref(), options.margin);
     let (groups, procedures) = parts((before, &old), (after, &new), options, &mut remarks);
     let graded = graded(before.predictions(), &sides[1]);
     let [before, after] = sides;
@@ -231,6 +237,7 @@ pub fn compare(
         advice,
         cost: cost.ok(),
         saturation,
+        catching_up,
         capacity,
         margin_percent: 100.0 * options.margin,
         level: options.analysis.level,

@@ -26,7 +26,7 @@ use trial::Trial;
 use super::classes::{WORDS, rates_by_class};
 use super::fit::Fitted;
 use super::ratio::{CompareOptions, Ratio, Verdict};
-use super::{Options, Saturation};
+use super::{Options, Saturation, stretches};
 use crate::Error;
 use crate::format::{change, fixed, rate, thousands};
 
@@ -41,6 +41,9 @@ const DESCRIPTORS_POWER: f64 = 0.25;
 const BYTES_FACTOR: f64 = 1.1;
 /// A share of requests that differs by this much is a change of the mix.
 const SHARE_CHANGE: f64 = 0.05;
+/// Sd between runs of what a request costs while the server catches up: the speed of a machine
+/// that others use differs by that much from minute to minute.
+const BETWEEN_HELD_RUNS: f64 = 0.05;
 /// A measured saturation of fewer intervals decides nothing.
 const SATURATED_MIN: usize = 3;
 
@@ -169,6 +172,12 @@ fn saturation_reason(ratio: &Ratio) -> String {
     let percent = change(1.0 + (ratio.value - 1.0).abs()).replace('+', "");
     let word = if ratio.value > 1.0 { "higher" } else { "lower" };
     format!("the measured saturation is {percent} % {word}")
+}
+
+fn catching_up_reason(ratio: &Ratio) -> String {
+    let percent = change(1.0 + (ratio.value - 1.0).abs()).replace('+', "");
+    let word = if ratio.value > 1.0 { "more" } else { "less" };
+    format!("a request costs {percent} % {word} while the server catches up after a hold")
 }
 
 /// A trial with the fit of the resource that is compared.
@@ -557,26 +566,44 @@ pub(super) fn saturation_ratio(
     let runs = options.between_run.unwrap_or(regress::capacity::BETWEEN_RUN_DEFAULT);
     // The range of a few rates is about four of their sd.
     let spread = |of: &Saturation| (of.rate_max / of.rate_min).ln() / 4.0;
-    let value = other.rate / one.rate;
-    let interval = |runs: f64| {
-        let sd = spread(one).hypot(spread(other)).hypot(runs * std::f64::consts::SQRT_2);
-        let half =
-            (regress::student_t_quantile(0.5 + options.analysis.level / 2.0, 1e6) * sd).exp();
-        Bounds::Bounded { low: value / half, high: value * half }
+    let own = spread(one).hypot(spread(other));
+    Some(of_logs(other.rate / one.rate, own, runs, "medians of saturated intervals", options))
+}
+
+/// The cost of a request while the server catches up, after over before, if both were held. What
+/// such an estimate has wrong, it has wrong in both.
+pub(super) fn catching_up(
+    before: Party<'_>,
+    after: Party<'_>,
+    options: &CompareOptions,
+) -> Option<Ratio> {
+    let of = |party: Party<'_>| {
+        stretches::marginal(party.trial, party.main.rows()).filter(|found| found.held)
     };
-    let estimate = |interval| Estimate {
-        value,
-        interval,
-        level: options.analysis.level,
-        method: "medians of saturated intervals".to_string(),
+    let (one, other) = (of(before)?, of(after)?);
+    let runs = options.between_run.unwrap_or(BETWEEN_HELD_RUNS);
+    let own = one.by_chance.hypot(other.by_chance);
+    Some(of_logs(other.at_cap / one.at_cap, own, runs, "catching up after holds", options))
+}
+
+/// A ratio whose logarithm has an sd by these two trials alone. `runs` is the sd of the level of
+/// one trial between runs.
+fn of_logs(value: f64, own: f64, runs: f64, method: &str, options: &CompareOptions) -> Ratio {
+    let level = options.analysis.level;
+    let normal = regress::student_t_quantile(0.5 + level / 2.0, 1e6);
+    let estimate = |runs: f64| {
+        let factor = (normal * own.hypot(runs * std::f64::consts::SQRT_2)).exp();
+        let interval = Bounds::Bounded { low: value / factor, high: value * factor };
+        Estimate { value, interval, level, method: method.to_string() }
     };
-    Some(Ratio::of(&estimate(interval(0.0)), &estimate(interval(runs)), options.margin))
+    Ratio::of(&estimate(0.0), &estimate(runs), options.margin)
 }
 
 /// The verdict, its reason, and what to do if it is inconclusive.
 pub(super) fn verdict(
     cost: &Result<SameLoadCost, Undecided>,
     saturation: Option<&Ratio>,
+    catching_up: Option<&Ratio>,
     margin: f64,
 ) -> (Verdict, String, Option<String>) {
     let cost = match cost {
@@ -587,18 +614,23 @@ pub(super) fn verdict(
     };
     // Saturation depends on the load too, and how much is not known.
     let saturation = saturation.filter(|_| cost.differences.is_empty());
+    // A server that catches up does not wake for its requests.
+    let of_wakes = |one: &LoadDifference| one.kind == DifferenceKind::Wakes;
+    let catching_up = catching_up.filter(|_| cost.differences.iter().all(of_wakes));
     let ends = cost.decides();
-    let lower = saturation.filter(|ratio| ratio.runs_high.is_some_and(|high| high < 1.0));
-    let higher = saturation.filter(|ratio| ratio.runs_low.is_some_and(|low| low > 1.0));
-    let reason = |costs: bool, saturates: Option<&Ratio>| {
+    let is_lower = |ratio: &&Ratio| ratio.runs_high.is_some_and(|high| high < 1.0);
+    let is_higher = |ratio: &&Ratio| ratio.runs_low.is_some_and(|low| low > 1.0);
+    let worse = (ends.0 > 1.0, saturation.filter(is_lower), catching_up.filter(is_higher));
+    let better = (ends.1 < 1.0, saturation.filter(is_higher), catching_up.filter(is_lower));
+    for (verdict, (costs, saturates, catches_up)) in
+        [(Verdict::Regression, worse), (Verdict::Improvement, better)]
+    {
         let costs = costs.then(|| cost.reason());
-        [costs, saturates.map(saturation_reason)].into_iter().flatten().collect::<Vec<_>>()
-    };
-    if ends.0 > 1.0 || lower.is_some() {
-        return (Verdict::Regression, reason(ends.0 > 1.0, lower).join(", and "), None);
-    }
-    if ends.1 < 1.0 || higher.is_some() {
-        return (Verdict::Improvement, reason(ends.1 < 1.0, higher).join(", and "), None);
+        let reasons = [costs, saturates.map(saturation_reason), catches_up.map(catching_up_reason)];
+        let reasons: Vec<String> = reasons.into_iter().flatten().collect();
+        if !reasons.is_empty() {
+            return (verdict, reasons.join(", and "), None);
+        }
     }
     if let Some(Undecided { why, advice }) = cost.explained_by_load() {
         return (Verdict::Inconclusive, why, Some(advice));

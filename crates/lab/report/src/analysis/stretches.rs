@@ -1,15 +1,18 @@
 //! What the server works off in a row: turns of its event loop, and busy periods; and what a
 //! request costs at saturation, by their sizes.
 
-use regress::{Evidence, Marginal, OfSize};
+use regress::{Counting, Evidence, Marginal, OfSize, Seen};
 use serde::Serialize;
 use trial::Trial;
 use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
 
+use super::median;
 use super::waits::lost;
 
 /// Stretches of intervals in which the server used less than this part of its highest use are cold.
 const USE_MIN: f64 = 0.5;
+/// With fewer differences it is not known what counting costs.
+const DIFFERENCES_MIN: usize = 4;
 
 /// Turns and busy periods.
 #[derive(Clone, Debug, Serialize)]
@@ -141,23 +144,58 @@ fn counted(trial: &Trial, rows: &[usize]) -> Vec<Sampled> {
 pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
     let counted = counted(trial, rows);
     let highest = counted.iter().map(|one| one.used).fold(0.0, f64::max);
-    let mut evidence = Evidence::default();
-    for one in counted.iter().filter(|one| one.used >= USE_MIN * highest) {
-        evidence.requests += one.requests;
-        evidence.receives += one.turns.receives() as f64;
-        evidence.all_turns += one.turns.turns as f64;
+    let busier = counted.iter().filter(|one| one.used >= USE_MIN * highest);
+    let seen = busier.map(|one| {
         let rows = of_interval(trial.stretches(), one.turns.interval);
         let sizes = |which: &dyn Fn(&StretchRow) -> bool| -> Vec<OfSize> {
             rows.iter().filter(|row| which(row)).map(of_size).collect()
         };
         let (turn, period) = (StretchKind::Turn, StretchKind::Period);
-        evidence.turns.push(sizes(&|row| row.served && !row.held && row.kind == turn));
-        evidence.periods.push(sizes(&|row| row.served && !row.held && row.kind == period));
-        evidence.other_periods.push(sizes(&|row| !row.served && !row.held && row.kind == period));
-        evidence.held_turns.extend(sizes(&|row| row.served && row.held && is_turn(row)));
-        evidence.held_periods.extend(sizes(&|row| row.served && row.held && !is_turn(row)));
+        Seen {
+            turns: sizes(&|row| row.served && !row.held && row.kind == turn),
+            periods: sizes(&|row| row.served && !row.held && row.kind == period),
+            other_periods: sizes(&|row| !row.served && !row.held && row.kind == period),
+            held_turns: sizes(&|row| row.served && row.held && is_turn(row)),
+            held_periods: sizes(&|row| row.served && row.held && row.kind == period),
+            held_others: sizes(&|row| !row.served && row.held && row.kind == period),
+            requests: one.requests,
+            receives: one.turns.receives() as f64,
+            all_turns: one.turns.turns as f64,
+        }
+    });
+    let intervals = seen.collect();
+    Marginal::of(&Evidence { intervals, counting: counting(trial, rows, USE_MIN * highest) })
+}
+
+/// What counting costs the server: each interval in which stretches were counted, or were not, is
+/// compared with the mean of its neighbours, if these are of the other kind. So a rate that
+/// changes evenly does not matter.
+fn counting(trial: &Trial, rows: &[usize], used_min: f64) -> Option<Counting> {
+    let each = |&row: &usize| {
+        let interval = &trial.intervals()[row];
+        let used = interval.server?.total_ns as f64 / 1e9;
+        let busy = used * 1e9 >= used_min * interval.length_ns as f64 && interval.requests > 0.0;
+        let turns = trial.turns();
+        let is_counted = turns.binary_search_by_key(&interval.index, |one| one.interval).is_ok();
+        busy.then(|| (interval.index, is_counted, used / interval.requests))
+    };
+    let each: Vec<_> = rows.iter().filter_map(each).collect();
+    let differences = each.windows(3).filter_map(|three| {
+        let [before, at, after] = [three[0], three[1], three[2]];
+        let in_a_row = before.0 + 1 == at.0 && at.0 + 1 == after.0;
+        let alone = before.1 != at.1 && at.1 != after.1;
+        let more = at.2 - 0.5 * (before.2 + after.2);
+        (in_a_row && alone).then_some(if at.1 { more } else { -more })
+    });
+    let differences: Vec<f64> = differences.collect();
+    if differences.len() < DIFFERENCES_MIN {
+        return None;
     }
-    Marginal::of(&evidence)
+    let cost = median(&differences)?;
+    let away: Vec<f64> = differences.iter().map(|one| (one - cost).abs()).collect();
+    // The standard error of the median of normal differences, by their median deviation.
+    let se = 1.2533 * 1.4826 * median(&away)? / (differences.len() as f64).sqrt();
+    Some(Counting { cost, se })
 }
 
 fn is_turn(row: &StretchRow) -> bool {

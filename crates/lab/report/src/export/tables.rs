@@ -286,6 +286,7 @@ fn stretches(rows: &[StretchRow]) -> Table {
         .truth("served", |row| row.served)
         .count("receives_from", |row| Some(row.size.into()))
         .count("stretches", |row| Some(row.stretches))
+        .count("turns", |row| Some(row.turns))
         .count("clients", |row| Some(row.clients))
         .count("upstreams", |row| Some(row.upstreams))
         .whole("cpu_ns", |row| Some(row.cpu_ns))

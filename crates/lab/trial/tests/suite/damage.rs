@@ -59,10 +59,10 @@ fn a_newer_schema_is_reported_with_both_versions() {
     let home = tempfile::tempdir().unwrap();
     let path = finished(home.path());
     let later = rusqlite::Connection::open(&path).unwrap();
-    later.pragma_update(None, "user_version", 5).unwrap();
+    later.pragma_update(None, "user_version", trial::SCHEMA_VERSION + 1).unwrap();
     drop(later);
-    assert!(why(&path).contains("newer schema 5, this plimsoll reads up to 4"));
-    assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 5, .. })));
+    assert!(why(&path).contains("newer schema 6, this plimsoll reads up to 5"));
+    assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 6, .. })));
 }
 
 #[test]

@@ -16,9 +16,10 @@ fn stretch(interval: u64, kind: StretchKind, held: bool, size: u32) -> StretchRo
         served: held,
         size,
         stretches: 1,
-        clients: 2,
-        upstreams: 3,
-        cpu_ns: 4,
+        turns: 2,
+        clients: 3,
+        upstreams: 4,
+        cpu_ns: 5,
     }
 }
 

@@ -312,6 +312,7 @@ fn turns(interval: &Interval) -> (TurnRow, Vec<StretchRow>) {
         served: true,
         size,
         stretches: sixth,
+        turns: sixth,
         clients: sixth * u64::from(size),
         upstreams: 0,
         cpu_ns: sixth.cast_signed() * (20_000 + 25_000 * i64::from(size)),
