@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::{Table, columns, stored_as_index};
 
-/// The tables. Trials of version 3 have tables `turn` and `episode` instead, and those of version 4 a
-/// table `stretch` without turns, which are not read.
+/// The tables. Trials of version 3 have tables `turn` and `episode` instead, and those of version 4
+/// a table `stretch` without turns, which are not read.
 pub(crate) const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS turns (
     idx INTEGER PRIMARY KEY, sampled_ns INTEGER NOT NULL, turns INTEGER NOT NULL,

@@ -182,7 +182,7 @@ impl Marginal {
         }
     }
 
-    /// The cost of a request that nobody counts.
+    /// The cost of a request where nothing is counted.
     fn without(self, counting: Counting) -> Marginal {
         let cost = counting.cost.max(0.0);
         let spent = (COUNTING_PART.0 * cost).min(COUNTING_MAX * self.at_cap);

@@ -217,8 +217,8 @@ fn turn(row: &mut Reader<'_>) -> Option<TurnRow> {
     })
 }
 
-const STRETCH: &str = "interval_number, kind, held, served, receives_from, stretches, turns, clients, \
-    upstreams, cpu_ns";
+const STRETCH: &str = "interval_number, kind, held, served, receives_from, stretches, turns, \
+    clients, upstreams, cpu_ns";
 
 fn stretch(row: &mut Reader<'_>) -> Option<StretchRow> {
     Some(StretchRow {
