@@ -35,8 +35,8 @@ pub(crate) fn markdown() -> String {
 
 fn log_codes(out: &mut String) {
     out.push_str(
-        "\n## Codes of log formats\n\nThe codes that a format string of the access log can \
-         contain: Squid's with the prefix\n`squid:`, Apache's with the prefix `apache:`.\n\n",
+        "\n## Codes of log formats\n\nA format of the access log can contain names in braces, or \
+         Squid's or Apache's codes\nafter `squid:` or `apache:`.\n\n",
     );
     out.push_str("| dialect | code | meaning |\n| --- | --- | --- |\n");
     for code in server::log_codes() {

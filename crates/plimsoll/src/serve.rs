@@ -5,7 +5,7 @@ mod origins;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 #[cfg(feature = "measure")]
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,8 +17,7 @@ use command::stop_on_signal;
 use readiness::Choice;
 use runtime::process::{self, Identity, Predecessor, ServiceState};
 use server::{
-    ClientTls, Config, DiskConfig, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server,
-    Settings, Sockets,
+    ClientTls, Config, DiskConfig, LogTo, Order, Orders, Origin, Renewal, Server, Settings, Sockets,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -57,7 +56,8 @@ fn serve_until_signal(
     let sockets = sockets(&plan.config, plan.admin, workers)?;
     // From here on, run with the privileges that serving needs.
     plan.give_up_privileges()?;
-    let log = log(plan.access_log.as_deref())?;
+    let syslog = plan.file.as_ref().and_then(|(_, settings)| settings.syslog.as_ref());
+    let log = LogTo::open(plan.access_log.as_deref(), syslog).map_err(misuse)?;
     // The only thread so far is this one, whose panic ends the process anyway.
     server::end_process_at_panic(&log);
     let has_token = plan.config.dashboard_token.is_some();
@@ -74,9 +74,8 @@ fn serve_until_signal(
         .spawn(move || obey(signals, &orders, from_file))
         .map_err(misuse)?;
     let mut config = || read_again(plan.file.as_ref());
-    let program = program();
-    let renewal = Renewal { config: &mut config, program, patience: RESTART_PATIENCE };
-    let lost = server.run(renewal);
+    let (program, patience) = (program(), RESTART_PATIENCE);
+    let lost = server.run(Renewal { config: &mut config, program, patience });
     handle.close();
     if watching.join().is_err() {
         return Err(misuse("the signal thread panicked"));
@@ -253,13 +252,6 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
         eprintln!("plimsoll: {warning}");
     }
     Ok(config)
-}
-
-fn log(path: Option<&Path>) -> Result<LogTo, Failure> {
-    let Some(path) = path else { return Ok(LogTo::Off) };
-    LogWriter::open(path)
-        .map(LogTo::Writer)
-        .map_err(|error| misuse(format!("cannot write the access log {}: {error}", path.display())))
 }
 
 fn cpus() -> usize {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use config::{FieldRule, ForwardedFields};
 use http1::{FieldNames, Limits, Scheme, Scratch};
-use policy::fields::Edits;
+use policy::fields::{Chain, Edits};
 
 /// Part of the target `field_names`: a byte of settings, then the field lines of a head.
 pub(crate) fn fields(data: &[u8]) {
@@ -35,8 +35,8 @@ pub(crate) fn fields(data: &[u8]) {
         FieldRule::Remove("X-Secret".into()),
         FieldRule::Default("X-Kind".into(), "usual".into()),
     ];
-    let peer = ([192, 0, 2, 1], 1).into();
-    let edits = Edits::new((Cow::Owned(rules), forwarded), peer, (Scheme::Http, b"h"));
+    let client = (([192, 0, 2, 1], 1).into(), Chain::Kept);
+    let edits = Edits::new((Cow::Owned(rules), forwarded), client, (Scheme::Http, b"h"));
     let mut sent: Vec<Line> = Vec::new();
     for field in head.fields.end_to_end().filter(|field| edits.keeps(field.name())) {
         sent.push((field.name().to_vec(), field.value().to_vec()));

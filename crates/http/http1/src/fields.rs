@@ -352,6 +352,33 @@ impl OwnedFields {
         self.index.clone_from(fields.index);
     }
 
+    /// Leaves out the fields for which `keeps` is false, and adds others. False, and nothing is
+    /// changed, if there would be too many.
+    pub(crate) fn change(
+        &mut self,
+        buf: &[u8],
+        keeps: impl Fn(Field<'_>) -> bool,
+        added: &[Span],
+    ) -> bool {
+        let fields = self.view(buf);
+        let kept = |spans: &[Span]| -> Vec<Span> {
+            spans.iter().filter(|span| keeps(fields.at(span))).copied().collect()
+        };
+        let (mut spans, aside) = (kept(fields.spans), kept(fields.aside));
+        spans.extend_from_slice(added);
+        if spans.len() + aside.len() > FIELDS_CEILING {
+            return false;
+        }
+        self.index.clear();
+        for (at, span) in spans.iter().enumerate() {
+            self.index.note(span.name, at);
+        }
+        self.count = spans.len();
+        spans.extend(aside);
+        self.spans = spans;
+        true
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>()
     }

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use crate::authority::parse_authority;
 use crate::chars::{self, CHECKED, CLASS, TARGET, TOKEN, tokens};
-use crate::fields::{OwnedFields, owned_head};
+use crate::fields::{Field, OwnedFields, Span, owned_head};
 use crate::framing::{self, Declared};
 use crate::hop::{self, Options};
-use crate::limits::METHOD_BYTES_MAX;
+use crate::limits::{HEAD_BYTES_CEILING, METHOD_BYTES_MAX};
 use crate::target::{self, Form};
 use crate::tokenise::incomplete;
 use crate::write::CRLF;
@@ -191,6 +191,41 @@ impl OwnedRequest {
     #[inline]
     pub fn part(&self, range: &Range<usize>) -> &[u8] {
         &self.bytes[range.start..range.end]
+    }
+
+    /// Leaves out the fields for which `keeps` is false, and adds fields that can be written.
+    /// Fields that frame the message must stay. False, and nothing is changed, if there would be
+    /// too many fields or too many bytes.
+    pub fn change_fields(
+        &mut self,
+        keeps: impl Fn(Field<'_>) -> bool,
+        added: &[(&[u8], &[u8])],
+    ) -> bool {
+        let before = self.bytes.len();
+        let mut spans = Vec::with_capacity(added.len());
+        for (name, value) in added {
+            let name_start = self.bytes.len();
+            if crate::write::field(&mut self.bytes, name, value).is_err() {
+                self.bytes.truncate(before);
+                return false;
+            }
+            spans.push(Span {
+                name_start: name_start as u32,
+                value_start: (name_start + name.len() + b": ".len()) as u32,
+                value_len: value.len() as u32,
+                name_len: name.len() as u16,
+                name: Name::from_token(name),
+            });
+        }
+        let fits = self.bytes.len() <= HEAD_BYTES_CEILING;
+        if !(fits && self.fields.change(&self.bytes, keeps, &spans)) {
+            self.bytes.truncate(before);
+            return false;
+        }
+        if !added.is_empty() {
+            self.meta.head_bytes = self.bytes.len();
+        }
+        true
     }
 
     /// Drops the content, when the end of the stream has shown that none follows.

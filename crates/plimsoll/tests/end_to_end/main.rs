@@ -20,6 +20,7 @@ mod digests;
 mod disk;
 mod documentation;
 mod fleet;
+mod guards;
 mod hierarchy;
 mod http2;
 mod http2_upstreams;

@@ -6,6 +6,7 @@ use http1::Target;
 use http1::write::decimal;
 use outcome::BrokenBy;
 
+use super::names;
 use super::record::{Record, split_port, squid_code};
 use super::text::{self, Civil, Quote, address, quoted};
 use transport::tls::{Facts, Peer, name_text};
@@ -24,6 +25,7 @@ pub(super) enum What {
     Cookie(Box<[u8]>),
     RequestField(Box<[u8]>),
     ResponseField(Box<[u8]>),
+    RequestId,
 }
 
 /// The beginning or the end of an exchange.
@@ -77,36 +79,37 @@ const VARIABLE: Argument = Needed(
 
 // Values that have several codes.
 const DASH: Put = |out, _, _| out.push(b'-');
-const CLIENT_ADDRESS: Put = |out, r, _| address(out, r.client.ip());
-const CLIENT_PORT: Put = |out, r, _| decimal(out, r.client.port().into());
+pub(super) const CLIENT_ADDRESS: Put = |out, r, _| address(out, r.client.ip());
+pub(super) const CLIENT_PORT: Put = |out, r, _| decimal(out, r.client.port().into());
 const LISTENER: Put = |out, r, _| address(out, r.listener.ip());
 const LISTENER_PORT: Put = |out, r, _| decimal(out, r.listener.port().into());
 /// Always one word.
-const USER: Put = |out, r, _| quoted(out, r.user, Quote::Url, b"-");
+pub(super) const USER: Put = |out, r, _| quoted(out, r.user, Quote::Url, b"-");
 const ELAPSED_MS: Put = |out, r, _| decimal(out, r.elapsed_us / 1000);
-const ELAPSED_US: Put = |out, r, _| decimal(out, r.elapsed_us);
-const OUTCOME: Put = |out, r, _| out.extend_from_slice(squid_code(r));
-const STATUS: Put = |out, r, _| text::digits(out, r.status.into(), 3);
+pub(super) const ELAPSED_US: Put = |out, r, _| decimal(out, r.elapsed_us);
+pub(super) const OUTCOME: Put = |out, r, _| out.extend_from_slice(squid_code(r));
+pub(super) const STATUS: Put = |out, r, _| text::digits(out, r.status.into(), 3);
 const HIERARCHY: Put = |out, r, _| out.extend_from_slice(hierarchy(r));
 const UPSTREAM: Put = |out, r, _| upstream(out, r.upstream);
-const METHOD: Put = |out, r, quote| quoted(out, r.method(), quote, b"-");
-const HOST: Put = |out, r, quote| quoted(out, split_port(r.authority()).0, quote, b"-");
-const SENT: Put = |out, r, _| decimal(out, r.bytes);
-const SENT_BODY: Put = |out, r, _| decimal(out, r.body_bytes);
-const RECEIVED: Put = |out, r, _| decimal(out, r.request_bytes);
+pub(super) const METHOD: Put = |out, r, quote| quoted(out, r.method(), quote, b"-");
+pub(super) const HOST: Put = |out, r, quote| quoted(out, split_port(r.authority()).0, quote, b"-");
+pub(super) const SENT: Put = |out, r, _| decimal(out, r.bytes);
+pub(super) const SENT_BODY: Put = |out, r, _| decimal(out, r.body_bytes);
+pub(super) const RECEIVED: Put = |out, r, _| decimal(out, r.request_bytes);
 const TRAFFIC: Put = |out, r, _| decimal(out, r.request_bytes + r.bytes);
-const RULE: Put = |out, r, quote| quoted(out, r.rule.as_bytes(), quote, b"-");
-const TLS_CIPHER: Put = |out, r, quote| {
+pub(super) const RULE: Put = |out, r, quote| quoted(out, r.rule.as_bytes(), quote, b"-");
+pub(super) const TLS_CIPHER: Put = |out, r, quote| {
     of_tls(out, r, b"-", |out, facts| quoted(out, facts.cipher.as_bytes(), quote, b"-"));
 };
-const TLS_SERVER_NAME: Put = |out, r, quote| {
+pub(super) const TLS_SERVER_NAME: Put = |out, r, quote| {
     of_tls(out, r, b"-", |out, facts| {
         quoted(out, facts.server_name.unwrap_or_default().as_bytes(), quote, b"-");
     });
 };
-const TLS_SUBJECT: Put = |out, r, quote| of_peer(out, r, quote, |peer| name_text(peer.subject));
+pub(super) const TLS_SUBJECT: Put =
+    |out, r, quote| of_peer(out, r, quote, |peer| name_text(peer.subject));
 const TLS_ISSUER: Put = |out, r, quote| of_peer(out, r, quote, |peer| name_text(peer.issuer));
-const TLS_VERSION: Put = |out, r, quote| tls_version(out, r, quote, b"TLSv");
+pub(super) const TLS_VERSION: Put = |out, r, quote| tls_version(out, r, quote, b"TLSv");
 
 /// Squid's codes.
 pub(super) const SQUID: &[Code] = codes! {
@@ -230,7 +233,7 @@ pub(super) const SQUID_WITHOUT: &str = "\
 /// Codes of Apache that have no value here.
 pub(super) const APACHE_WITHOUT: &str = "e f k L n R ^";
 
-fn time(moment: Moment, format: &str) -> Result<What, String> {
+pub(super) fn time(moment: Moment, format: &str) -> Result<What, String> {
     let format = if format.is_empty() { text::CLF } else { format };
     match text::bad_conversion(format.as_bytes()) {
         None => Ok(What::Time(moment, format.as_bytes().into())),
@@ -277,11 +280,11 @@ fn apache_port(which: &str) -> Result<What, String> {
     }
 }
 
-fn request_field(name: &str) -> Result<What, String> {
+pub(super) fn request_field(name: &str) -> Result<What, String> {
     field_name(name).map(What::RequestField)
 }
 
-fn response_field(name: &str) -> Result<What, String> {
+pub(super) fn response_field(name: &str) -> Result<What, String> {
     field_name(name).map(What::ResponseField)
 }
 
@@ -334,7 +337,7 @@ fn variable(name: &str) -> Result<What, String> {
     Err(format!("there is no value for {name}; the nearest is %{{{nearest}}}x"))
 }
 
-fn field_name(name: &str) -> Result<Box<[u8]>, String> {
+pub(super) fn field_name(name: &str) -> Result<Box<[u8]>, String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if !name.is_empty() && name.bytes().all(token) {
         Ok(name.as_bytes().into())
@@ -372,6 +375,7 @@ pub(super) fn value(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote
         What::Cookie(name) => quoted(out, r.cookie(name), quote, b"-"),
         What::RequestField(name) => quoted(out, r.request_field_named(name), quote, b"-"),
         What::ResponseField(name) => quoted(out, r.response_field(name), quote, b"-"),
+        What::RequestId => names::request_id(out, r, quote),
     }
 }
 

@@ -9,7 +9,7 @@ use super::codes::{hierarchy, media_type, request_line, upstream, url};
 use super::record::{Record, squid_code};
 use transport::tls::{Facts, Peer, name_text};
 
-use super::text::{Civil, Quote, address, digits, json_chars, padded, quoted};
+use super::text::{Civil, Quote, address, digits, json_chars, padded, quoted, socket_address};
 
 /// Squid's native format: stamps the end, in milliseconds.
 pub(super) fn squid(out: &mut Vec<u8>, r: &Record<'_>) {
@@ -107,14 +107,7 @@ pub(super) fn json(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     object.text("hierarchy", hierarchy(r));
     match r.upstream {
         None => object.text("upstream", b""),
-        Some(at) => object.quoted("upstream", |out| {
-            let brackets = at.is_ipv6();
-            out.extend(brackets.then_some(b'['));
-            address(out, at.ip());
-            out.extend(brackets.then_some(b']'));
-            out.push(b':');
-            decimal(out, u64::from(at.port()));
-        }),
+        Some(at) => object.quoted("upstream", |out| socket_address(out, at)),
     }
     object.text("content_type", r.content_type);
     object.text("referer", r.request_field(Name::Referer));

@@ -16,7 +16,9 @@
 mod codes;
 mod formats;
 mod limits;
+mod names;
 mod record;
+mod syslog;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ use self::urls::Sampling;
 
 pub use outcome::Outcome;
 pub use record::{Record, last_field};
+pub use syslog::{FACILITIES, SyslogTo};
 pub use template::Template as LogTemplate;
 pub use urls::{TopUrls, UrlCount, UrlWatch, Watching};
 pub use writer::LogWriter;
@@ -76,9 +79,11 @@ impl FromStr for LogFormat {
             "common" => Ok(LogFormat::Common),
             "combined" => Ok(LogFormat::Combined),
             "json" => Ok(LogFormat::Json),
+            _ if names::is_format(text) => custom(Dialect::Names, text),
             _ => Err(format!(
-                "unknown log format {text:?}: use squid, common, combined or json, or a format \
-                 string after squid: or apache:, in the codes of that dialect"
+                "unknown log format {text:?}: use squid, common, combined or json, names in \
+                 braces such as {{client}} {{status}}, or a format string after squid: or apache:, \
+                 in the codes of that dialect"
             )),
         }
     }
@@ -87,7 +92,7 @@ impl FromStr for LogFormat {
 /// One code of format strings, for the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogCode {
-    /// `squid` or `apache`.
+    /// `names`, `squid` or `apache`.
     pub dialect: &'static str,
     /// The code as it is written, such as `%>a` or `%{the field's name}i`.
     pub code: String,
@@ -106,9 +111,17 @@ pub fn log_codes() -> Vec<LogCode> {
         },
         help: code.help,
     };
+    let of_names = Dialect::Names.codes().map(|(name, code)| LogCode {
+        dialect: "names",
+        code: match code.argument {
+            Argument::Needed(meaning) => format!("{{{name}{meaning}}}"),
+            _ => format!("{{{name}}}"),
+        },
+        help: code.help,
+    });
     let squid = Dialect::Squid.codes().map(|(name, code)| ("squid", name, code));
     let apache = Dialect::Apache.codes().map(|(name, code)| ("apache", name, code));
-    squid.chain(apache).map(of).collect()
+    of_names.chain(squid.chain(apache).map(of)).collect()
 }
 
 /// The part of the log that belongs to a core.
@@ -159,6 +172,11 @@ impl CoreLog {
     pub fn takes_hit(&self) -> bool {
         let needs = self.needs.get();
         needs.lines || needs.samples && self.sampling.chooses()
+    }
+
+    /// Whether lines have the numbers of requests.
+    pub fn names_ids(&self) -> bool {
+        self.has_lines() && matches!(&self.format, LogFormat::Custom(of) if of.names_ids())
     }
 
     /// Whether a recorded request becomes a line.

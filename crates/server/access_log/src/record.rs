@@ -41,6 +41,13 @@ pub struct Record<'a> {
     pub body_bytes: u64,
     /// The server of the response, if it is not only from the store.
     pub upstream: Option<SocketAddr>,
+    /// From the end of the request's head to the head of that server's response.
+    pub upstream_head_us: Option<u64>,
+    /// The number of the request, if the log writes it: the one that it came with; empty if none
+    /// was taken over,
+    pub given_id: &'a [u8],
+    /// or a new one.
+    pub id: Option<u128>,
     /// The relation of that server to this proxy.
     pub hierarchy: Hierarchy,
     /// Whether the connection stays open.
@@ -81,6 +88,9 @@ impl<'a> Record<'a> {
             bytes: response.len() as u64,
             body_bytes: (response.len() - head_end) as u64,
             upstream: None,
+            upstream_head_us: None,
+            given_id: b"",
+            id: None,
             hierarchy: Hierarchy::Direct,
             keep: false,
             rule: refusal.name(),

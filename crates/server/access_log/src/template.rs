@@ -10,6 +10,7 @@
 //! of statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
 
 use super::codes::{APACHE, APACHE_WITHOUT, Argument, Code, SQUID, SQUID_WITHOUT, What, value};
+use super::names::{self, NAMES, Part};
 use super::record::Record;
 use super::text::Quote;
 
@@ -18,6 +19,7 @@ use super::text::Quote;
 pub(super) enum Dialect {
     Squid,
     Apache,
+    Names,
 }
 
 impl Dialect {
@@ -26,6 +28,7 @@ impl Dialect {
         match self {
             Dialect::Squid => ("Squid's", SQUID_WITHOUT),
             Dialect::Apache => ("Apache's", APACHE_WITHOUT),
+            Dialect::Names => ("", ""),
         }
     }
 
@@ -34,6 +37,7 @@ impl Dialect {
         let codes = match self {
             Dialect::Squid => SQUID,
             Dialect::Apache => APACHE,
+            Dialect::Names => NAMES,
         };
         codes.iter().flat_map(|code| code.names.split(' ').map(move |name| (name, code)))
     }
@@ -105,11 +109,30 @@ impl Template {
         out.push(b'\n');
     }
 
+    /// Whether it writes the number of a request.
+    pub(super) fn names_ids(&self) -> bool {
+        let is_id = |piece: &Piece| match piece {
+            Piece::Value(value) => matches!(value.what, What::RequestId),
+            Piece::Text(_) => false,
+        };
+        self.pieces.iter().any(is_id)
+    }
+
     /// Parses a format.
     ///
     /// # Errors
     /// One line: the column, what is wrong there, and the nearest code.
     pub(super) fn parse(dialect: Dialect, text: &str) -> Result<Template, String> {
+        if dialect == Dialect::Names {
+            let piece = |part| match part {
+                Part::Text(text) => Piece::Text(text.into()),
+                Part::Value(what, quote) => {
+                    Piece::Value(Value { what, quote, layout: None, only: None })
+                }
+            };
+            let pieces = names::parse(text)?.into_iter().map(piece).collect();
+            return Ok(Template { dialect, text: text.into(), pieces });
+        }
         let mut parser =
             Parser { dialect, text, at: 0, pieces: Vec::new(), pending: Vec::new(), inside: None };
         parser.run()?;
@@ -239,6 +262,7 @@ impl<'t> Parser<'t> {
         let value = match self.dialect {
             Dialect::Squid => self.squid(start)?,
             Dialect::Apache => self.apache(start)?,
+            Dialect::Names => unreachable!("names have a parser of their kind"),
         };
         self.end_text();
         self.pieces.push(Piece::Value(value));

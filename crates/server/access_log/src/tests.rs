@@ -35,6 +35,9 @@ pub(crate) fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T)
         bytes: 1324,
         body_bytes: 1024,
         upstream: None,
+        upstream_head_us: None,
+        given_id: b"",
+        id: None,
         hierarchy: outcome::Hierarchy::Direct,
         keep: true,
         broken: None,
@@ -272,6 +275,41 @@ fn apaches_codes() {
 }
 
 #[test]
+fn names_in_braces() {
+    for (text, expected) in [
+        (
+            "{client}:{client_port} {user} [{time}]",
+            "83.149.9.216:4711 - [17/May/2015:10:05:03 +0000]",
+        ),
+        ("\"{request}\" {status} {bytes}", "\"GET /a/b?c=d HTTP/1.1\" 200 1024"),
+        ("{msec} {elapsed} {elapsed_us}", "1431857103.042 0.012 12345"),
+        ("{method} {path}{query} {uri} {host}", "GET /a/b?c=d /a/b?c=d www.example.com"),
+        ("{upstream} {upstream_time} {upstream_header_time}", "- - -"),
+        ("{request.x-own} \"{request.x-own}\" {response.etag}", "one%20two \"one two\" %221%22"),
+        ("{cache_status} {outcome}", "plimsoll;%20hit TCP_MEM_HIT"),
+        ("{{é} {request_id} {trace_id} {traceparent}", "{é} - - -"),
+    ] {
+        assert_eq!(of(text), expected, "{text}");
+    }
+    let asked = with_record(REQUEST, |record| {
+        let upstream = Some("[2001:db8::1]:80".parse().unwrap());
+        let record = Record { upstream, upstream_head_us: Some(7_900), id: Some(10), ..record };
+        let text = "{upstream} {upstream_time} {upstream_header_time} {request_id}";
+        line(&format(text), &record)
+    });
+    assert_eq!(asked, "[2001:db8::1]:80 0.012 0.007 0000000000000000000000000000000a\n");
+    for (text, expected) in [
+        ("{clien}", "there is no {clien}; did you mean {client}?"),
+        ("{request.a b}", "{request.a b}: \"a b\" is not a field name"),
+        ("{client", "`{client` has no closing brace"),
+        ("{client}\n", "a line cannot contain a line break"),
+    ] {
+        let wrong = text.parse::<LogFormat>().unwrap_err();
+        assert!(wrong.contains(expected), "{text}: {wrong}");
+    }
+}
+
+#[test]
 fn an_error_names_the_column_and_the_nearest_code() {
     for (text, expected) in [
         ("squid:%ts %>q", "column 5: %>q is not one of Squid's codes; the nearest is %>a"),
@@ -292,7 +330,7 @@ fn an_error_names_the_column_and_the_nearest_code() {
         ("apache:%{ns}T", "%T knows s, ms and us"),
         ("apache:%\n", "column 1: %\\n is not one of Apache's codes"),
         ("apache:%", "column 1: % is not one of Apache's codes"),
-        ("jsn", "unknown log format \"jsn\": use squid, common, combined or json, or a format"),
+        ("jsn", "unknown log format \"jsn\": use squid, common, combined or json, names in"),
         ("%h %t", "after squid: or apache:"),
     ] {
         let wrong = text.parse::<LogFormat>().unwrap_err();
@@ -304,6 +342,10 @@ fn an_error_names_the_column_and_the_nearest_code() {
 fn every_code_is_documented_and_understood() {
     for code in log_codes() {
         assert!(!code.help.is_empty());
+        if code.dialect == "names" {
+            assert!(code.code.parse::<LogFormat>().is_ok(), "{}", code.code);
+            continue;
+        }
         let letters = code.code.split(['%', '}', ' ']).next_back().unwrap();
         let with = |argument: &str| format!("{}:%{argument}{letters}", code.dialect);
         let arguments = ["", "{X}", "{ms}", "{outcome}", "{remote}", "{cipher}"];

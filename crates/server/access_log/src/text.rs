@@ -2,7 +2,7 @@
 //! the buffer allocates.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http1::write::decimal;
 
@@ -116,6 +116,15 @@ pub(super) fn digits(out: &mut Vec<u8>, n: u64, count: u32) {
     for place in (0..count).rev() {
         out.push(b'0' + (n / 10u64.pow(place) % 10) as u8);
     }
+}
+
+/// Appends an address with its port.
+pub(super) fn socket_address(out: &mut Vec<u8>, at: SocketAddr) {
+    out.extend(at.is_ipv6().then_some(b'['));
+    address(out, at.ip());
+    out.extend(at.is_ipv6().then_some(b']'));
+    out.push(b':');
+    decimal(out, u64::from(at.port()));
 }
 
 /// Appends `n` in decimal, padded with spaces to `width` (at least one space).

@@ -18,6 +18,7 @@ use std::time::Duration;
 use runtime::sync::{Lock, LockKind};
 
 use crate::limits::{QUEUE_BYTES_MAX, WRITTEN_WAIT_MS_MAX};
+use crate::syslog::{Syslog, SyslogTo};
 
 /// The destination of finished lines.
 #[derive(Clone, Debug)]
@@ -81,6 +82,12 @@ impl Queue {
         self.lines_lost.fetch_add(count_lines(lines), Ordering::Relaxed);
     }
 
+    /// Notes that lines no longer wait.
+    fn is_done(&self, lines: &[u8]) {
+        let waiting = self.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
+        assert!(waiting >= lines.len(), "the bytes were counted when they were handed over");
+    }
+
     /// Waits until the lines that were handed over are written, [`WRITTEN_WAIT_MS_MAX`] at most.
     /// Takes no lock: the process is about to end, and the caller may hold any.
     pub fn wait_until_written(&self) {
@@ -112,17 +119,41 @@ impl LogWriter {
     /// The file cannot be opened, or no thread can be started.
     pub fn open(path: &Path) -> io::Result<LogWriter> {
         let file = open_for_append(path)?;
+        let of_path = path.to_path_buf();
+        let write = move |messages: &Receiver<Message>, queue: &Queue| {
+            write_lines(file, &of_path, messages, queue);
+        };
+        LogWriter::start(path.to_path_buf(), write)
+    }
+
+    /// Starts the thread, which sends lines to syslog in the facility with this code.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn syslog(to: &SyslogTo, facility: usize) -> io::Result<LogWriter> {
+        let (syslog, name) = (Syslog::new(to.clone(), facility), to.to_string());
+        let of_thread = name.clone();
+        let send = move |messages: &Receiver<Message>, queue: &Queue| {
+            send_lines(syslog, &of_thread, messages, queue);
+        };
+        LogWriter::start(name.into(), send)
+    }
+
+    fn start(
+        path: PathBuf,
+        run: impl FnOnce(&Receiver<Message>, &Queue) + Send + 'static,
+    ) -> io::Result<LogWriter> {
         let (sender, receiver) = channel();
         let queue = Arc::new(Queue {
             sender: Lock::new(&SENDER, sender),
             bytes_waiting: AtomicUsize::new(0),
             lines_lost: AtomicU64::new(0),
         });
-        let (of_thread, of_path) = (Arc::clone(&queue), path.to_path_buf());
+        let of_thread = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || write_lines(file, &of_path, &receiver, &of_thread))?;
-        Ok(LogWriter { queue, thread, path: path.to_path_buf() })
+            .spawn(move || run(&receiver, &of_thread))?;
+        Ok(LogWriter { queue, thread, path })
     }
 
     /// The sink for the cores.
@@ -165,11 +196,7 @@ fn write_lines(file: File, path: &Path, receiver: &Receiver<Message>, queue: &Qu
                         }
                     }
                 }
-                let waiting = queue.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
-                assert!(
-                    waiting >= lines.len(),
-                    "the bytes were counted when they were handed over"
-                );
+                queue.is_done(&lines);
             }
             Message::Reopen => match open_for_append(path) {
                 Ok(file) => {
@@ -180,6 +207,25 @@ fn write_lines(file: File, path: &Path, receiver: &Receiver<Message>, queue: &Qu
                     tracing::error!(path = %path.display(), %error, "access log not reopened");
                 }
             },
+            Message::End => return,
+        }
+    }
+}
+
+fn send_lines(mut syslog: Syslog, name: &str, receiver: &Receiver<Message>, queue: &Queue) {
+    let mut failing = false;
+    for message in receiver {
+        match message {
+            Message::Lines(lines) => {
+                let (lost, why) = syslog.send(&lines);
+                queue.lines_lost.fetch_add(lost, Ordering::Relaxed);
+                let was_failing = std::mem::replace(&mut failing, why.is_some());
+                if let Some(error) = why.filter(|_| !was_failing) {
+                    tracing::error!(syslog = name, %error, "access log lines lost");
+                }
+                queue.is_done(&lines);
+            }
+            Message::Reopen => syslog.reopen(),
             Message::End => return,
         }
     }

@@ -76,6 +76,7 @@ pub use implied::hidden_by;
 pub use judge::{Judge, Term};
 pub use lists::Lists;
 pub use mistake::Mistake;
+pub use networks::{Networks, network};
 
 use crate::limits::CAPTURES_MAX;
 use crate::tree::Tree;

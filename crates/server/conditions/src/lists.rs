@@ -68,6 +68,34 @@ impl Lists {
         Ok(())
     }
 
+    /// The networks of these texts, each of which is a network, an address or the name of a list.
+    ///
+    /// # Errors
+    /// The first text that is none of these, and why.
+    pub fn networks(&self, texts: &[String]) -> Result<Networks, String> {
+        let mut all = Vec::new();
+        for text in texts {
+            match (network(text), self.get(text)) {
+                (Some(network), _) => all.push(network),
+                (None, Some(Named::List(list))) => {
+                    for value in &list.values {
+                        let of_list = network(value);
+                        all.push(of_list.ok_or_else(|| {
+                            format!("the list `{text}` has {value:?}, which is not a network")
+                        })?);
+                    }
+                }
+                (None, _) => {
+                    return Err(format!(
+                        "{text:?} is neither a network, such as 10.0.0.0/8, nor the name of a \
+                         [[list]]"
+                    ));
+                }
+            }
+        }
+        Ok(Networks::new(all))
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Named> {
         self.named.get(name)
     }

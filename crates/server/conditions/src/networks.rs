@@ -8,7 +8,7 @@ use ipnet::IpNet;
 /// Networks as ranges of addresses, sorted. Ranges do not overlap, so a search finds the only range
 /// that an address can be in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Networks {
+pub struct Networks {
     v4: Box<[(u32, u32)]>,
     v6: Box<[(u128, u128)]>,
 }
@@ -19,7 +19,7 @@ pub(crate) fn canonical(address: IpAddr) -> IpAddr {
 }
 
 /// A network, or an address as the network that has no other address.
-pub(crate) fn network(text: &str) -> Option<IpNet> {
+pub fn network(text: &str) -> Option<IpNet> {
     if let Ok(address) = IpAddr::from_str(text) {
         return Some(IpNet::from(canonical(address)));
     }
@@ -34,7 +34,8 @@ pub(crate) fn network(text: &str) -> Option<IpNet> {
 }
 
 impl Networks {
-    pub(crate) fn new(networks: impl IntoIterator<Item = IpNet>) -> Networks {
+    /// The set of these networks.
+    pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Networks {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for network in networks {
             match network {
@@ -46,7 +47,7 @@ impl Networks {
     }
 
     /// Whether an address is in one of the networks. The address is canonical.
-    pub(crate) fn has(&self, address: IpAddr) -> bool {
+    pub fn has(&self, address: IpAddr) -> bool {
         debug_assert_eq!(address, canonical(address));
         match address {
             IpAddr::V4(address) => is_in(&self.v4, address.to_bits()),

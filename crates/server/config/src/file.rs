@@ -10,8 +10,10 @@ use toml::de::DeTable;
 
 use super::Path as RoutePath;
 use super::cluster::Waits;
+use super::error_pages::ErrorPageTable;
 use super::here::{Here, Reader};
 use super::keys::{Root, StoreSection, UpstreamTable};
+use super::maintenance::MaintenanceSection;
 use super::peer_keys::{DigestSection, HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
 use super::route_keys::{FieldTable, RouteTable};
@@ -23,7 +25,7 @@ use super::{
     Server,
 };
 use crate::limits::QUOTAS_MAX;
-use access_log::LogFormat;
+use access_log::{LogFormat, SyslogTo};
 
 /// The contents of a configuration file.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct Settings {
     pub process: Process,
     /// The file of the access log; `None`: no log.
     pub access_log: Option<PathBuf>,
+    /// Where lines go instead of a file, and the code of their facility.
+    pub syslog: Option<(SyslogTo, usize)>,
     /// The server's configuration.
     pub config: Config,
     root: Root,
@@ -101,7 +105,8 @@ impl Settings {
             group: server.group.clone(),
             admin: server.admin,
         };
-        Ok(Settings { process, access_log: root.log.path.clone(), config, root })
+        let (access_log, syslog) = (root.log.path.clone(), root.log.syslog());
+        Ok(Settings { process, access_log, syslog, config, root })
     }
 
     /// The keys that differ in `then` and need a restart to take effect.
@@ -142,6 +147,8 @@ impl Root {
             groups,
             routes,
             rules: self.rule.iter().enumerate().filter_map(|(at, one)| one.rule(at + 1)).collect(),
+            error_pages: self.error_page.iter().filter_map(ErrorPageTable::page).collect(),
+            maintenance: self.maintenance.as_ref().map(MaintenanceSection::maintenance),
             lists: self.list.iter().map(ListTable::list).collect(),
             maps: self.map.iter().map(MapTable::map).collect(),
             expects: self.expect.clone(),
@@ -161,6 +168,7 @@ impl Root {
                 .format
                 .as_ref()
                 .map_or_else(LogFormat::default, |f| f.value.clone()),
+            request_id: self.request_id.clone(),
             limits: self.limits.clone(),
             purge: self.purge.clone(),
             quotas: self.quota.clone(),
@@ -330,6 +338,12 @@ impl RouteTable {
             files,
             request: rules(&self.request)?,
             response: rules(&self.response)?,
+            guard: self.guard.clone(),
+            body_bytes_max: self.body_bytes_max,
+            timeouts: self.timeouts,
+            locations: self.location.clone(),
+            cookies: self.cookie.clone(),
+            error_pages: self.error_page.iter().filter_map(ErrorPageTable::page).collect(),
             store: self.store,
             set_cookie: self.set_cookie,
             early_data: self.early_data,

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use bcrypt::HashParts;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::When;
 use crate::limits::{PASSWORD_COST_MAX, PASSWORD_FILE_BYTES_MAX};
+use crate::{Lifetime, PacFile, When};
 
 /// The rules of forward mode.
 #[derive(Clone, Debug)]
@@ -39,6 +39,12 @@ pub struct Forward {
     pub tls_ports: Vec<Ports>,
     /// Users and passwords; `None`: no authentication.
     pub users: Option<Users>,
+    /// Networks whose clients need no password.
+    pub no_login_from: Vec<IpNet>,
+    /// How long responses are fresh; the first that matches a response applies.
+    pub lifetimes: Vec<Lifetime>,
+    /// The script by which browsers find the proxy.
+    pub pac_file: Option<PacFile>,
     /// The realm of the password prompt.
     pub realm: PasswordRealm,
     /// The treatment of `X-Forwarded-For`.
@@ -79,6 +85,9 @@ impl Default for Forward {
             check_server_name: true,
             tls_ports: vec![TLS_PORT],
             users: None,
+            no_login_from: Vec::new(),
+            lifetimes: Vec::new(),
+            pac_file: None,
             realm: PasswordRealm::default(),
             x_forwarded_for: ClientField::default(),
             forwarded: ClientField::default(),
@@ -201,7 +210,7 @@ impl FromStr for PasswordRealm {
 }
 
 /// User names and password hashes, from a file written by `htpasswd -B`.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Users {
     hashes: Arc<HashMap<Box<[u8]>, Box<str>>>,
     /// The file.

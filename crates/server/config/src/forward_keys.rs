@@ -61,6 +61,15 @@ impl Table for Forward {
             "File of names and bcrypt hashes, as written by `htpasswd -B`: only these users may \
              use the proxy. Read again at each reload. Default: no authentication.",
             example "\"users\"";
+        no_login_from: Kind::Networks, no_login_from,
+            "Networks of allow_from whose clients need no password.",
+            example "[\"10.1.0.0/16\"]";
+        [[lifetime]]: lifetimes, "How long some responses are fresh, as in [[route.lifetime]]. The \
+            first one that matches a response applies.";
+        pac_file: Kind::Path, pac_file,
+            "A script by which browsers find the proxy (PAC), at most 1 MiB. Forward listeners \
+             answer `GET /proxy.pac` and `GET /wpad.dat` with it, without a password. The file is \
+             read again at a reload.", example "\"proxy.pac\"";
         realm: Kind::Text, realm, "The realm, which a browser shows when it asks for the \
             password.";
         x_forwarded_for: CLIENT_FIELD, x_forwarded_for,

@@ -15,20 +15,22 @@ use toml::de::DeValue;
 use super::acme::Acme;
 use super::cluster::ClusterSection;
 use super::compression::CompressionSection;
+use super::error_pages::ErrorPageTable;
 use super::forward_keys::UpgradeSection;
 use super::here::Here;
+use super::maintenance::MaintenanceSection;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::route_keys::RouteTable;
 use super::rule_keys::{ExpectTable, ListTable, MapTable, RuleTable};
 use super::table::{Key, Table, keys};
-use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
+use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, understood, words};
 use super::{
-    Balance, DiskConfig, Ejection, Forward, ForwardedFields, HealthCheck, ListenerTls, Origin,
-    ProxyHeader, PurgeRules, Queue, Quota, Retries, Role, Timeouts, UpstreamProtocol,
-    UpstreamReuse, UpstreamTls, Via,
+    Balance, DiskConfig, Ejection, Forward, ForwardedFields, FrontField, HealthCheck, ListenerTls,
+    Origin, ProxyHeader, PurgeRules, Queue, Quota, RequestId, Retries, Role, Timeouts,
+    UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, MANY, READ_BUFFER_BYTES, WEIGHT_MAX};
-use access_log::LogFormat;
+use access_log::{FACILITIES, LogFormat, SyslogTo};
 use dns::NameServers;
 use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
 use http1::FieldNames;
@@ -47,6 +49,8 @@ pub(crate) struct Root {
     pub(crate) upstream: Vec<UpstreamTable>,
     pub(crate) route: Vec<RouteTable>,
     pub(crate) rule: Vec<RuleTable>,
+    pub(crate) error_page: Vec<ErrorPageTable>,
+    pub(crate) maintenance: Option<MaintenanceSection>,
     pub(crate) list: Vec<ListTable>,
     pub(crate) map: Vec<MapTable>,
     pub(crate) expect: Vec<ExpectTable>,
@@ -65,6 +69,7 @@ pub(crate) struct Root {
     pub(crate) compression: CompressionSection,
     pub(crate) dns: DnsSection,
     pub(crate) log: LogSection,
+    pub(crate) request_id: Option<RequestId>,
     pub(crate) https: UpstreamTls,
     pub(crate) acme: Option<Acme>,
     pub(crate) limits: Limits,
@@ -84,6 +89,10 @@ impl Table for Root {
             for which a condition holds (docs/conditions.md). All rules that match apply, in the \
             order of the file. Of those that lead somewhere (upstream, redirect, answer) only the \
             first applies, in place of the route.";
+        [[error_page]]: error_page, "What clients of reverse listeners get in place of an error, \
+            of this server or of an upstream. The pages of a route come before these.";
+        (maintenance): maintenance, "A page that all requests to reverse listeners get, or some \
+            of them, while it is switched on. It comes before guards and before the store.";
         [[list]]: list, "A list of texts, or of networks, that conditions name.";
         [[map]]: map, "A map from texts to texts that conditions name.";
         [[expect]]: expect, "A request and what must become of it. `check` tests it, and so does \
@@ -106,6 +115,8 @@ impl Table for Root {
         [compression]: compression, "Coded forms of stored responses, on reverse listeners.";
         [dns]: dns, "Name servers.";
         [log]: log, "The access log.";
+        (request_id): request_id, "A number for each request, which upstreams get and the access \
+            log can show (`{request_id}`).";
         [https]: https, "TLS settings for servers that clients of forward listeners name by https \
             URLs.";
         (acme): acme, "Certificates that the server obtains and renews by itself (ACME, RFC 8555), \
@@ -209,6 +220,9 @@ pub(crate) struct ListenTable {
     pub(crate) name: Option<String>,
     pub(crate) role: Role,
     pub(crate) proxy_from: Option<Vec<IpNet>>,
+    pub(crate) trusted_proxies: Option<Vec<IpNet>>,
+    pub(crate) trusted_field: Option<FrontField>,
+    pub(crate) trusted_host: bool,
     pub(crate) http2: bool,
     pub(crate) http3: bool,
     pub(crate) alt_svc: Option<String>,
@@ -224,6 +238,9 @@ impl Default for ListenTable {
             name: None,
             role,
             proxy_from: None,
+            trusted_proxies: None,
+            trusted_field: None,
+            trusted_host: false,
             http2: true,
             http3: false,
             alt_svc: None,
@@ -250,6 +267,22 @@ impl Table for ListenTable {
             "Each connection begins with a header of the PROXY protocol (version 1 or 2) and \
              comes from one of these networks; the address in the header is the client's. Without \
              this key connections have no such header.", example "[\"127.0.0.0/8\"]";
+        trusted_proxies: Kind::Networks, trusted_proxies,
+            "Networks of proxies in front of this listener, such as a load balancer. What they \
+             say about the client counts for logs, rules, quotas and guards: its address \
+             (trusted_field), and the scheme (X-Forwarded-Proto). From all others these fields are \
+             dropped. Upstreams get the client's address alone in X-Forwarded-For. Default: no \
+             field is believed, and the client's address is added to the fields that came.",
+            example "[\"10.0.0.0/8\"]";
+        trusted_field: Kind::Text, trusted_field,
+            "The field in which trusted_proxies name the client: `X-Forwarded-For` or `Forwarded`, \
+             which are read from the right to the first address that is not trusted, or a field \
+             with one address, such as `X-Real-IP` or `CF-Connecting-IP`. If it is malformed, the \
+             nearest trusted proxy counts as the client. Default: `X-Forwarded-For`.",
+            example "\"X-Real-IP\"";
+        trusted_host: Kind::Flag, trusted_host,
+            "Whether X-Forwarded-Host of trusted_proxies (or `host` of Forwarded) is the host of \
+             the request: for routes, for the cache key, and for the upstream.";
         http2: Kind::Flag, http2,
             "Whether clients may speak HTTP/2: by ALPN on a TLS listener, by prior knowledge on \
              one in the clear.";
@@ -273,6 +306,20 @@ impl Table for ListenTable {
         }
         if self.http3 && self.proxy_from.is_some() {
             here.mistake_of("http3", "there is no PROXY header in HTTP/3: leave out proxy_from");
+        }
+        let trusts = self.trusted_proxies.as_ref().is_some_and(|networks| !networks.is_empty());
+        for (key, is_there) in
+            [("trusted_field", self.trusted_field.is_some()), ("trusted_host", self.trusted_host)]
+        {
+            if is_there && !trusts {
+                here.mistake_of(key, "no proxy is trusted: write trusted_proxies too");
+            }
+        }
+        if self.trusted_host && self.role == Role::Forward {
+            here.mistake_of(
+                "trusted_host",
+                "clients of a forward listener name the host in the URL",
+            );
         }
         if let Some(value) = &self.alt_svc {
             if !(self.http3 && self.role == Role::Reverse) {
@@ -582,10 +629,28 @@ impl Table for DnsSection {
 }
 
 /// `[log]`
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogSection {
     pub(crate) path: Option<PathBuf>,
+    pub(crate) syslog: Option<SyslogTo>,
+    pub(crate) facility: String,
     pub(crate) format: Option<Parsed<LogFormat>>,
+}
+
+understood!(SyslogTo);
+
+impl Default for LogSection {
+    fn default() -> LogSection {
+        LogSection { path: None, syslog: None, facility: "local7".to_owned(), format: None }
+    }
+}
+
+impl LogSection {
+    /// Where lines go instead of a file, and the code of the facility.
+    pub(crate) fn syslog(&self) -> Option<(SyslogTo, usize)> {
+        let facility = FACILITIES.iter().position(|name| *name == self.facility);
+        Some((self.syslog.clone()?, facility?))
+    }
 }
 
 impl Table for LogSection {
@@ -593,11 +658,23 @@ impl Table for LogSection {
         path: Kind::Path, path, "The file that gets a line for each request. Default: no access \
             log. SIGUSR1 and SIGHUP reopen it.",
             restart !, example "\"access.log\"";
+        syslog: Kind::Text, syslog,
+            "Send the lines to syslog (RFC 5424) in place of a file: `udp://ADDRESS:PORT`, or \
+             `unix:/dev/log`. A line that cannot be sent at once is lost, and counted.",
+            restart !, example "\"udp://127.0.0.1:514\"";
+        facility: Kind::Word(&FACILITIES), facility, "The facility of these messages.", restart !;
         format: Kind::Text, format,
-            "`squid`, `common`, `combined`, `json`, or a format string with Squid's codes after \
-             `squid:` or Apache's after `apache:`. Default: `squid`.",
+            "`squid`, `common`, `combined`, `json`; names in braces, such as `{client} {status} \
+             {request_id}` (docs/logs.md); or a format string with Squid's codes after `squid:` or \
+             Apache's after `apache:`. Default: `squid`.",
             restart !, example "\"combined\"";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        if self.path.is_some() && self.syslog.is_some() {
+            here.mistake_of("syslog", "lines go to one place: write path or syslog");
+        }
+    }
 }
 
 impl Table for Limits {
@@ -613,8 +690,7 @@ impl Table for Limits {
         head_timeout: TIMEOUT, head_timeout, "From the first byte of a head to its last.";
         body_timeout: TIMEOUT, body_timeout, "Between two pieces of a request's body.";
         body_bytes_max: Kind::Bytes(0, u64::MAX), body_bytes_max,
-            "Bytes of a request's body; beyond it 413, or 400 if the request did not say how many \
-             follow. Default: no limit.", example "\"1MiB\"";
+            "Bytes of a request's body; beyond it 413. Default: no limit.", example "\"1MiB\"";
         send_timeout: TIMEOUT, send_timeout,
             "Maximum time a client may leave sent bytes unread before it is cut off.";
         rate_min: Kind::Count(1, MANY), rate_min,

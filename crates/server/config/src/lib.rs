@@ -10,28 +10,37 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod auth;
 mod captures;
 mod cluster;
 mod compression;
+mod error_pages;
 mod file;
 mod files;
 mod forward;
 mod forward_keys;
+mod front;
+mod guard;
 mod here;
 mod key_settings;
 mod keys;
+mod lifetime;
 pub mod limits;
+mod maintenance;
 mod peer_keys;
 mod peers;
 mod problem;
 mod purge;
 mod quota;
 mod reference;
+mod request_id;
+mod rewrites;
 mod route_keys;
 mod routes;
 mod rule_keys;
 mod rules;
 mod table;
+mod text_file;
 mod tls_keys;
 mod upstreams;
 mod value;
@@ -48,6 +57,7 @@ use ipnet::IpNet;
 use store::disk::{Geometry, Verify};
 
 pub use forward::{ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Users};
+pub use front::{Front, FrontField};
 
 use crate::limits::Limits;
 use access_log::LogFormat;
@@ -55,16 +65,19 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use acme::{Acme, Challenge};
+pub use auth::Auth;
 pub use caching::SetCookie;
 pub use captures::{PathPattern, Piece, Segment, is_value, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
+pub use error_pages::{ErrorPage, Page};
 pub use file::{Process, Settings};
 pub use files::{Files, REQUESTED};
+pub use guard::{Guard, Satisfy};
 pub use http1::FieldNames;
-use key_settings::lifetime_warnings;
-pub use key_settings::{
-    CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
-};
+pub use key_settings::{CookiesSent, DEVICE_FIELD, KeySettings, Pattern, Query};
+use lifetime::lifetime_warnings;
+pub use lifetime::{Lifetime, StatusPattern, TypePattern};
+pub use maintenance::{MAINTENANCE, Maintenance};
 pub use peers::{
     AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
 };
@@ -72,8 +85,11 @@ pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use quota::{By, Counts, Over, Quota, Rate};
 pub use reference::{example, markdown};
+pub use request_id::{RequestId, Take};
+pub use rewrites::{CookieRewrite, LocationRewrite, SameSite};
 pub use routes::{Action, FieldRule, Host, NEGATIVE, Path, Route};
 pub use rules::{Expect, Rewrite, Rule};
+pub use text_file::PacFile;
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
@@ -130,6 +146,10 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// What is done with requests and responses of reverse listeners, by conditions.
     pub rules: Vec<Rule>,
+    /// What clients of reverse listeners get in place of errors, where their route has no page.
+    pub error_pages: Vec<ErrorPage>,
+    /// The page for maintenance, if there is one.
+    pub maintenance: Option<Maintenance>,
     /// The lists that conditions name.
     pub lists: Vec<(String, Vec<String>)>,
     /// The maps that conditions name.
@@ -160,6 +180,8 @@ pub struct Config {
     pub disk: Option<DiskConfig>,
     /// What becomes of a response that sets a cookie, on reverse listeners.
     pub set_cookie: SetCookie,
+    /// The field that carries the number of a request, if one does.
+    pub request_id: Option<RequestId>,
     /// Format of the access log.
     pub log_format: LogFormat,
     /// Limits and time-outs.
@@ -198,6 +220,8 @@ impl Config {
             groups: Vec::new(),
             routes: Vec::new(),
             rules: Vec::new(),
+            error_pages: Vec::new(),
+            maintenance: None,
             lists: Vec::new(),
             maps: Vec::new(),
             expects: Vec::new(),
@@ -213,6 +237,7 @@ impl Config {
             memory_bytes: 256 << 20,
             disk: None,
             set_cookie: SetCookie::default(),
+            request_id: None,
             log_format: LogFormat::default(),
             limits: Limits::default(),
             purge: PurgeRules::default(),
@@ -267,7 +292,16 @@ impl Config {
             let groups = self.groups.iter().chain(parents);
             cluster::warnings(cluster, cluster::Waits::longest(&self.limits, groups))
         });
-        let found = found.chain(self.in_the_clear()).chain(of_cluster);
+        let of_front = self.listeners.iter().filter_map(|listener| {
+            let networks = &listener.front.as_ref()?.networks;
+            networks.iter().any(|network| network.prefix_len() == 0).then(|| {
+                format!(
+                    "{}: with such trusted_proxies every client names its address",
+                    listener.address
+                )
+            })
+        });
+        let found = found.chain(self.in_the_clear()).chain(of_cluster).chain(of_front);
         let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();
@@ -307,6 +341,11 @@ impl Config {
             }
         }
         found
+    }
+
+    /// The largest limit that a route has for the content of requests, if one has a limit.
+    pub fn route_body_bytes_max(&self) -> Option<u64> {
+        self.routes.iter().filter_map(|route| route.body_bytes_max).max()
     }
 
     /// The origins whose host is a name without a known address.
@@ -355,6 +394,8 @@ pub struct Listener {
     /// If set, each connection begins with a PROXY header and comes from one of these networks. The
     /// address in the header is the client's.
     pub proxies: Option<Vec<IpNet>>,
+    /// The proxies that are trusted to name the client, if there are any.
+    pub front: Option<Arc<Front>>,
     /// Whether clients may speak HTTP/2. With TLS, [`ServerTls`] has been loaded with the same
     /// value.
     pub http2: bool,
@@ -374,8 +415,19 @@ impl Listener {
         let (http2, http3, alt_svc) = (true, false, None);
         let (tls, proxies, cluster) = (None, None, false);
         let field_names = Listener::field_names_of(role);
-        let name = None;
-        Listener { name, address, role, tls, proxies, http2, http3, alt_svc, field_names, cluster }
+        Listener {
+            name: None,
+            address,
+            role,
+            tls,
+            proxies,
+            front: None,
+            http2,
+            http3,
+            alt_svc,
+            field_names,
+            cluster,
+        }
     }
 
     /// Which fields there are unless the configuration says so: our own servers may take `X_A` for

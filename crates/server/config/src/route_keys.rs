@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use caching::SetCookie;
 
+use super::error_pages::ErrorPageTable;
 use super::here::Here;
 use super::keys::{SET_COOKIE, STATUS};
 use super::table::{Key, Table, Whole, keys};
 use super::value::{Kind, Parsed, WHILE};
 use super::when::When;
-use super::{FieldRule, Files, Host, KeySettings, Lifetime, Path};
+use super::{
+    CookieRewrite, FieldRule, Files, Guard, Host, KeySettings, Lifetime, LocationRewrite, Path,
+    Timeouts,
+};
 
 /// `[[route]]`
 #[derive(Clone, Debug)]
@@ -29,6 +33,10 @@ pub(crate) struct RouteTable {
     pub(crate) file_settings: Files,
     pub(crate) status: Option<u16>,
     pub(crate) with_path: bool,
+    pub(crate) guard: Guard,
+    pub(crate) body_bytes_max: Option<u64>,
+    pub(crate) timeouts: Option<Timeouts>,
+    pub(crate) error_page: Vec<ErrorPageTable>,
     pub(crate) store: bool,
     pub(crate) set_cookie: Option<SetCookie>,
     pub(crate) early_data: bool,
@@ -38,6 +46,8 @@ pub(crate) struct RouteTable {
     pub(crate) lifetime: Vec<Lifetime>,
     pub(crate) negative: Option<Duration>,
     pub(crate) peers: bool,
+    pub(crate) location: Vec<LocationRewrite>,
+    pub(crate) cookie: Vec<CookieRewrite>,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -58,6 +68,10 @@ impl Default for RouteTable {
             file_settings: Files::default(),
             status: None,
             with_path: false,
+            guard: Guard::default(),
+            body_bytes_max: None,
+            timeouts: None,
+            error_page: Vec::new(),
             store: true,
             set_cookie: None,
             early_data: false,
@@ -67,6 +81,8 @@ impl Default for RouteTable {
             lifetime: Vec::new(),
             negative: None,
             peers: false,
+            location: Vec::new(),
+            cookie: Vec::new(),
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -128,6 +144,29 @@ impl Table for RouteTable {
             example "301";
         with_path: Kind::Flag, with_path,
             "Whether the request's path and query are appended to the redirect's URL.";
+        allow_from: Kind::Texts, guard.allow_from,
+            "Networks, and names of [[list]]s of networks. Only their clients may use the route; \
+             all others get 403, also where the store has the response.",
+            example "[\"10.0.0.0/8\", \"office\"]";
+        deny_from: Kind::Texts, guard.deny_from,
+            "The same of clients that may not use the route, whatever allow_from says.",
+            example "[\"192.0.2.0/24\"]";
+        users: Kind::Path, guard.users,
+            "File of names and bcrypt hashes, as written by `htpasswd -B`: the route asks for one \
+             of these names and its password (Basic). Read again at each reload.",
+            example "\"users\"";
+        realm: Kind::Text, guard.realm,
+            "With users: the realm, which a browser shows when it asks for the password.";
+        satisfy: Kind::Word(&["all", "any"]), guard.satisfy,
+            "Whether a client needs both, an allowed network and a login, or one of them.";
+        forward_login: Kind::Flag, guard.forward_login,
+            "With users: whether the upstream gets the field Authorization.";
+        (auth): guard.auth, "A service that is asked whether a request is allowed, before the \
+            store answers it.";
+        body_bytes_max: Kind::Bytes(0, u64::MAX), body_bytes_max,
+            "The same as limits.body_bytes_max, for this route.", example "\"8MiB\"";
+        [[error_page]]: error_page, "What clients get in place of an error.";
+        (timeouts): timeouts, "Time-outs for the servers, in place of those of the upstream.";
         store: Kind::Flag, store, "Whether the store is used.";
         set_cookie: SET_COOKIE, set_cookie,
             "The same as store.set_cookie, for this route.", example "\"strip\"";
@@ -172,15 +211,18 @@ impl Table for RouteTable {
         peers: Kind::Flag, peers,
             "Whether peers that answer queries are asked for what is not stored. They get the \
              client's fields, without those that `request` and the upstream add.";
+        [[location]]: location, "A change to the URLs in the fields Location and Refresh of the \
+            upstream's response. The first that fits applies, before `response`.";
+        [[cookie]]: cookie, "A change to the attributes of the cookies that the upstream sets. \
+            The first with the cookie's name applies, before `response`.";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";
         {part}: "A route for some of the requests of this route, which it takes by a path, a \
             prefix or a condition. It may have all keys of a route, and it inherits those that it \
-            does not write. Where it leads counts as one: a part that writes upstream, \
-            redirect, answer or files has nothing of the route's. Its request, response and \
-            lifetime are added to those of the route: changes after them, and lifetimes \
-            before them.";
+            does not write. Where it leads counts as one: a part that writes upstream, redirect, \
+            answer or files has nothing of the route's. Its lists of tables are added to those of \
+            the route: request and response after them, and all others before them.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
@@ -232,6 +274,34 @@ impl Table for RouteTable {
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
         }
+        self.guard.check_keys(here);
+        if let Some(auth) = &self.guard.auth {
+            for (key, names) in [("auth.fields", &auth.fields), ("auth.copy", &auth.copy)] {
+                let wrong = names.iter().map(|name| FieldRule::Remove(name.clone()).check());
+                wrong.filter_map(Result::err).for_each(|wrong| here.mistake_of(key, wrong));
+            }
+            let is_in_key = |name: &&String| {
+                self.key.fields.iter().any(|field| field.eq_ignore_ascii_case(name))
+            };
+            let stores = self.store && self.upstream.is_some();
+            if let Some(name) = auth.copy.iter().find(|name| stores && !is_in_key(name)) {
+                let text = format!(
+                    "responses are stored for all clients, and {name} is of one client: write it \
+                     in key_fields, or store = false"
+                );
+                here.mistake_of("auth.copy", text);
+            }
+        }
+        for (key, is_there) in [
+            ("body_bytes_max", self.body_bytes_max.is_some()),
+            ("timeouts", self.timeouts.is_some()),
+            ("location", !self.location.is_empty()),
+            ("cookie", !self.cookie.is_empty()),
+        ] {
+            if is_there && self.upstream.is_none() {
+                here.mistake_of(key, "this is for routes that lead to an upstream");
+            }
+        }
         let leads = (self.upstream.is_some(), self.store);
         let adds = self.request.iter().flat_map(|field| field.add.iter().chain(&field.default));
         let used = self.key.check_used(here, leads, self.prefix.as_deref(), adds);
@@ -277,14 +347,24 @@ impl Whole for RouteTable {
             lifetime: Vec::new(),
             negative: None,
             peers: false,
+            body_bytes_max: None,
+            timeouts: None,
+            location: Vec::new(),
+            cookie: Vec::new(),
             ..whole
         }
     }
 
     fn add_part(&mut self, mut part: RouteTable) {
         // The first lifetime that matches applies, so those of the part come first.
-        let inherited = if part.upstream.is_some() { self.lifetime.len() } else { 0 };
-        part.lifetime.rotate_left(inherited);
+        let inherited = |of: usize| if part.upstream.is_some() { of } else { 0 };
+        let (lifetimes, locations) =
+            (inherited(self.lifetime.len()), inherited(self.location.len()));
+        let cookies = inherited(self.cookie.len());
+        part.lifetime.rotate_left(lifetimes);
+        part.location.rotate_left(locations);
+        part.cookie.rotate_left(cookies);
+        part.error_page.rotate_left(self.error_page.len());
         self.parts.push(part);
     }
 }

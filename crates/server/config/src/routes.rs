@@ -11,9 +11,12 @@ use super::captures::{
     PathPattern, Segment, capture, check_location, check_text, value_of_one_client,
 };
 use super::files::Files;
-use super::key_settings::check_lifetimes;
+use super::lifetime::check_lifetimes;
 use super::when::When;
-use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
+use super::{
+    Config, CookieRewrite, ErrorPage, Group, Guard, KeySettings, Lifetime, LocationRewrite,
+    Timeouts, UpstreamProtocol,
+};
 use crate::limits::{CAPTURES_MAX, SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
 /// Selects requests and decides what happens to them.
@@ -43,6 +46,18 @@ pub struct Route {
     /// Changes to the fields of the upstream's response, made before anything else sees them: the
     /// changed caching fields count, and the changed response is stored.
     pub response: Vec<FieldRule>,
+    /// Who may send requests.
+    pub guard: Guard,
+    /// Bytes of a request's content. `None`: as in [`crate::limits::Limits`].
+    pub body_bytes_max: Option<u64>,
+    /// How long the servers may take, in place of the time-outs of the group.
+    pub timeouts: Option<Timeouts>,
+    /// Changes to where responses lead.
+    pub locations: Vec<LocationRewrite>,
+    /// Changes to the cookies of responses.
+    pub cookies: Vec<CookieRewrite>,
+    /// What clients get in place of errors.
+    pub error_pages: Vec<ErrorPage>,
     /// Whether the store is used.
     pub store: bool,
     /// What becomes of a response that sets a cookie. `None`: as [`crate::Config::set_cookie`].
@@ -79,6 +94,12 @@ impl Route {
             files: None,
             request: Vec::new(),
             response: Vec::new(),
+            guard: Guard::default(),
+            body_bytes_max: None,
+            timeouts: None,
+            locations: Vec::new(),
+            cookies: Vec::new(),
+            error_pages: Vec::new(),
             store: true,
             set_cookie: None,
             early_data: false,
@@ -121,6 +142,16 @@ impl Route {
         );
         let when = self.when.as_ref().map_or("", When::as_str);
         add(!when.is_empty(), format!("when {when}"));
+        add(self.guard.has_networks(), "for some networks".to_owned());
+        add(self.guard.users.is_some(), "with a login".to_owned());
+        let auth = self.guard.auth.as_ref();
+        add(auth.is_some(), format!("asks {}", auth.map_or("", |auth| &auth.upstream)));
+        let body = self.body_bytes_max;
+        add(body.is_some(), format!("body_bytes_max = {}", body.unwrap_or_default()));
+        add(self.timeouts.is_some(), "time-outs".to_owned());
+        add(!self.locations.is_empty(), "changes URLs of the response".to_owned());
+        add(!self.cookies.is_empty(), "changes cookies".to_owned());
+        add(!self.error_pages.is_empty(), format!("{} error pages", self.error_pages.len()));
         add(!self.store, "store = false".to_owned());
         add(!self.compression, "compression = false".to_owned());
         add(self.early_data, "early_data = true".to_owned());
@@ -508,6 +539,11 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
         return Err("peers = true: a peer has no part of a key but the URL; ask peers on a route \
                     without query, key_*, device, cookies_sent and bypass_cookies"
             .to_owned());
+    }
+    if let Some(auth) = &route.guard.auth
+        && !groups.contains(auth.upstream.as_str())
+    {
+        return Err(format!("auth: there is no group with the name {}", auth.upstream));
     }
     if let Action::Group(name) = &route.action
         && !groups.contains(name.as_str())

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::here::Here;
 use super::keys::STATUS;
-use super::limits::{ANSWER_FILE_BYTES_MAX, LIST_FILE_BYTES_MAX, LIST_LINES_MAX};
 use super::route_keys::FieldTable;
 use super::rules::{Expect, Rewrite, Rule};
 use super::table::{Key, Table, keys};
-use super::value::{Kind, Setting, WHILE, quoted};
+use super::text_file::{Lines, TextFile};
+use super::value::{Kind, WHILE};
 use super::when::When;
 use super::{Action, FieldRule, Lifetime};
 
@@ -142,7 +142,7 @@ impl RuleTable {
     /// The rule with this number. `None` if its keys do not form one; that was reported.
     pub(crate) fn rule(&self, number: usize) -> Option<Rule> {
         let of_file = self.answer_file.as_ref();
-        let answer = self.answer.as_ref().or(of_file.map(|file| &file.text));
+        let answer = self.answer.as_ref().or(of_file.map(TextFile::text));
         let action = match (&self.upstream, &self.redirect, answer) {
             (Some(name), ..) => Some(Action::Group(name.clone())),
             (None, Some(location), _) => Some(Action::Redirect {
@@ -188,97 +188,6 @@ impl RuleTable {
     }
 }
 
-/// A text file, read with the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TextFile {
-    path: std::path::PathBuf,
-    text: String,
-}
-
-impl TextFile {
-    /// The type of its content; `None`: plain text.
-    fn content_type(&self) -> Option<&'static str> {
-        Some(match self.path.extension()?.to_str()? {
-            "html" | "htm" => "text/html; charset=utf-8",
-            "json" => "application/json",
-            "xml" => "application/xml",
-            "svg" => "image/svg+xml",
-            "css" => "text/css; charset=utf-8",
-            "js" => "text/javascript; charset=utf-8",
-            _ => return None,
-        })
-    }
-}
-
-impl Setting for TextFile {
-    fn read(
-        value: &toml::Spanned<toml::de::DeValue<'_>>,
-        kind: &Kind,
-        here: &mut Here<'_, '_>,
-    ) -> Option<TextFile> {
-        let path = std::path::PathBuf::read(value, kind, here)?;
-        match text_of(&path, ANSWER_FILE_BYTES_MAX) {
-            Ok(text) => Some(TextFile { path, text }),
-            Err(why) => {
-                here.mistake(value.span(), format!("the file {}: {why}", path.display()));
-                None
-            }
-        }
-    }
-
-    fn show(&self, _: &Kind) -> Option<String> {
-        Some(quoted(&self.path.display().to_string()))
-    }
-}
-
-/// The text of a file of at most so many bytes.
-fn text_of(path: &std::path::Path, bytes_max: u64) -> Result<String, String> {
-    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > bytes_max {
-        return Err(format!("it has more than {} MiB", bytes_max >> 20));
-    }
-    std::fs::read_to_string(path).map_err(|error| error.to_string())
-}
-
-/// The lines of a file. Empty lines and those that begin with `#` are left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lines {
-    path: std::path::PathBuf,
-    lines: Vec<String>,
-}
-
-impl Setting for Lines {
-    fn read(
-        value: &toml::Spanned<toml::de::DeValue<'_>>,
-        kind: &Kind,
-        here: &mut Here<'_, '_>,
-    ) -> Option<Lines> {
-        let path = std::path::PathBuf::read(value, kind, here)?;
-        match lines_of(&path) {
-            Ok(lines) => Some(Lines { path, lines }),
-            Err(why) => {
-                here.mistake(value.span(), format!("the file {}: {why}", path.display()));
-                None
-            }
-        }
-    }
-
-    fn show(&self, _: &Kind) -> Option<String> {
-        Some(quoted(&self.path.display().to_string()))
-    }
-}
-
-fn lines_of(path: &std::path::Path) -> Result<Vec<String>, String> {
-    let text = text_of(path, LIST_FILE_BYTES_MAX)?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let lines: Vec<String> =
-        lines.filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
-    match lines.len() > LIST_LINES_MAX {
-        true => Err(format!("it has more than {LIST_LINES_MAX} entries")),
-        false => Ok(lines),
-    }
-}
-
 /// `[[list]]`
 #[derive(Debug, Default)]
 pub(crate) struct ListTable {
@@ -290,7 +199,7 @@ pub(crate) struct ListTable {
 impl ListTable {
     /// Its name and its entries.
     pub(crate) fn list(&self) -> (String, Vec<String>) {
-        let of_file = self.file.iter().flat_map(|file| &file.lines);
+        let of_file = self.file.iter().flat_map(Lines::lines);
         (self.name.clone(), self.values.iter().chain(of_file).cloned().collect())
     }
 }
@@ -323,7 +232,7 @@ pub(crate) struct MapTable {
 impl MapTable {
     /// Its name and its entries.
     pub(crate) fn map(&self) -> (String, Vec<(String, String)>) {
-        let of_file = self.file.iter().flat_map(|file| &file.lines);
+        let of_file = self.file.iter().flat_map(Lines::lines);
         let pairs = self.entries.iter().chain(of_file).map(|line| {
             let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             (key.to_owned(), value.trim().to_owned())

@@ -9,7 +9,7 @@ use super::here::Here;
 use super::limits::{EXPECTS_MAX, RULES_MAX};
 use super::routes::FieldRule;
 use super::when::When;
-use super::{Action, Config, Lifetime};
+use super::{Action, Config, Lifetime, MAINTENANCE};
 
 /// A condition, and what happens to the requests and responses for which it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,6 +280,14 @@ impl Config {
         };
         for route in &self.routes {
             let at = &route.place;
+            let allowed = route.guard.allow_from.as_ref();
+            let of_guard = allowed.map(|texts| ("allow_from", texts));
+            for (key, texts) in of_guard.into_iter().chain([("deny_from", &route.guard.deny_from)])
+            {
+                if let Err(wrong) = lists.networks(texts) {
+                    here.mistake_of(&format!("{at}.{key}"), wrong);
+                }
+            }
             for (key, rules) in [("request", &route.request), ("response", &route.response)] {
                 let is_stored = route.store && matches!(route.action, Action::Group(_));
                 let of_client = rules.iter().filter(|_| is_stored).find_map(|rule| {
@@ -321,6 +329,14 @@ impl Config {
                 }
             }
         }
+        if let Some(maintenance) = &self.maintenance {
+            let when = &maintenance.rule.when;
+            check("maintenance.when", when, Scope::Request, here);
+            if self.rules.iter().any(|rule| rule.name == MAINTENANCE) {
+                let text = "[maintenance] is a rule of this name: give the other rule another one";
+                here.mistake_of("maintenance", text);
+            }
+        }
         for (at, quota) in self.quotas.iter().enumerate() {
             if let Some(when) = &quota.when {
                 let key = format!("quota[{at}].when");
@@ -344,7 +360,20 @@ impl Config {
                 here.mistake_of("forward.deny_when", text);
             }
         }
-        if self.rules.len() > RULES_MAX {
+        for (nth, lifetime) in self.forward.lifetimes.iter().enumerate() {
+            if let Some(when) = &lifetime.when {
+                let key = format!("forward.lifetime[{nth}].when");
+                let checked = check(&key, when, Scope::Response, here);
+                let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
+                if let Some(why) = differs_between_requests(reads) {
+                    here.mistake_of(&key, why);
+                }
+            }
+        }
+        if let Err(wrong) = super::lifetime::check_lifetimes(&self.forward.lifetimes) {
+            here.mistake_of("forward.lifetime", wrong);
+        }
+        if self.rules.len() + usize::from(self.maintenance.is_some()) > RULES_MAX {
             here.mistake_of("rule", format!("there are at most {RULES_MAX} rules"));
         }
         if self.expects.len() > EXPECTS_MAX {

@@ -1,11 +1,13 @@
 //! The TLS keys: for listeners, upstreams, and servers named by clients.
 
+use std::sync::Arc;
+
 use super::acme::check_names;
 use super::here::Here;
 use super::keys::ListenTable;
 use super::table::{Key, Table, keys};
 use super::value::Kind;
-use super::{CertificateFiles, Group, Listener, ListenerTls, Role, UpstreamTls};
+use super::{CertificateFiles, Front, Group, Listener, ListenerTls, Role, UpstreamTls};
 use transport::tls::{ClientTls, Offered, ServerTls};
 
 impl Table for ListenerTls {
@@ -67,6 +69,10 @@ pub(super) fn listener(
     let mut listener = Listener::plain(table.address?, table.role);
     listener.name.clone_from(&table.name);
     listener.proxies.clone_from(&table.proxy_from);
+    listener.front = table.trusted_proxies.clone().map(|networks| {
+        let field = table.trusted_field.clone().unwrap_or_default();
+        Arc::new(Front { networks, field, host: table.trusted_host })
+    });
     listener.http2 = table.http2;
     listener.http3 = table.http3;
     listener.field_names = table.field_names.unwrap_or(listener.field_names);
@@ -119,7 +125,7 @@ pub(super) fn https(
     listeners: &[Listener],
     tls: &UpstreamTls,
     here: &mut Here<'_, '_>,
-) -> Option<std::sync::Arc<ClientTls>> {
+) -> Option<Arc<ClientTls>> {
     listeners.iter().find(|listener| listener.role == Role::Forward)?;
     match ClientTls::load(tls) {
         Ok(loaded) => Some(loaded),

@@ -196,6 +196,19 @@ pub struct Timeouts {
     pub total: Option<Duration>,
 }
 
+impl Timeouts {
+    /// These, and where one is absent, the other one.
+    #[must_use]
+    pub fn or(&self, other: Timeouts) -> Timeouts {
+        Timeouts {
+            connect: self.connect.or(other.connect),
+            first_byte: self.first_byte.or(other.first_byte),
+            idle: self.idle.or(other.idle),
+            total: self.total.or(other.total),
+        }
+    }
+}
+
 /// When an unanswered request is retried on another server.
 ///
 /// Only requests that may be repeated are retried (RFC 9110, 9.2.2), and only before the first byte

@@ -10,6 +10,11 @@ use super::value::understood;
 pub struct When(String);
 
 impl When {
+    /// A condition that holds for each request.
+    pub(crate) fn always() -> When {
+        When("path.startsWith('/') || path == '*'".to_owned())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -81,13 +81,16 @@ pub struct LimitsInForce {
 }
 
 impl LimitsInForce {
-    /// The parser's limits follow from the server's.
-    pub fn new(limits: Limits) -> LimitsInForce {
+    /// The parser's limits follow from the server's, and from the largest limit that a route has
+    /// for the content of requests.
+    pub fn new(limits: Limits, of_routes: Option<u64>) -> LimitsInForce {
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = limits.fields_max;
         let mut requests = http.clone();
-        requests.content_bytes_max = limits.body_bytes_max.unwrap_or(u64::MAX);
+        let all = limits.body_bytes_max.unwrap_or(u64::MAX);
+        // A request is judged by the limit of its route when the route is known.
+        requests.content_bytes_max = of_routes.unwrap_or(0).max(all);
         let mut plain = requests.clone();
         plain.names = FieldNames::Plain;
         LimitsInForce { limits, http, requests, plain }
@@ -132,7 +135,7 @@ impl std::fmt::Debug for CoreIo {
 impl CoreIo {
     /// The handle of a core without connections.
     pub fn new(
-        limits: Limits,
+        (limits, of_routes): (Limits, Option<u64>),
         counters: Arc<Counters>,
         refusals: Arc<RefusalCounts>,
         log: CoreLog,
@@ -144,7 +147,7 @@ impl CoreIo {
             refusals,
             tls: CoreTls::new(),
             heads: Shares::new(HEADS_BYTES_MAX),
-            limits: RefCell::new(Rc::new(LimitsInForce::new(limits))),
+            limits: RefCell::new(Rc::new(LimitsInForce::new(limits, of_routes))),
             buffers: RefCell::new(Buffers {
                 input: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
                 output: Vec::with_capacity(READ_BUFFER_BYTES),
@@ -168,8 +171,8 @@ impl CoreIo {
     }
 
     /// Puts other limits in force. Requests in flight keep the ones that they began with.
-    pub fn replace_limits(&self, limits: Limits) {
-        self.limits.replace(Rc::new(LimitsInForce::new(limits)));
+    pub fn replace_limits(&self, (limits, of_routes): (Limits, Option<u64>)) {
+        self.limits.replace(Rc::new(LimitsInForce::new(limits, of_routes)));
     }
 
     /// Counts a refusal by its rule.

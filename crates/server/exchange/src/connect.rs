@@ -121,7 +121,7 @@ pub(crate) fn tunnel_to(request: &Request) -> Result<Option<(Allowed, Option<To>
     let (allowed, parents) = request.parents(peers, target(&head)?)?;
     let to = parents.map(|parents| {
         let key = parents.key(Scheme::Https, head.target_bytes, b"");
-        To::Group(Arc::clone(parents), key, None)
+        To::Group(Arc::clone(parents), key, None, None)
     });
     Ok(Some((allowed, to)))
 }

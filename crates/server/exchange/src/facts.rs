@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use conditions::{Facts, Reads};
-use config::{Action, FieldRule};
+use config::{Action, FieldRule, Role};
 use http1::{Fields, ResponseHead};
 use policy::reading::Reading;
 use policy::rules::{RuleSet, response_facts};
@@ -13,7 +13,7 @@ use runtime::time;
 use transport::tls::TlsFacts;
 
 use crate::request::Request;
-use crate::seen::{Seen, facts_of_head, split};
+use crate::seen::{self, Seen, facts_of_head, split};
 
 impl Request {
     /// Notes what conditions and texts need that the head does not say.
@@ -22,7 +22,8 @@ impl Request {
         let is_needed =
             routes.has_values() || routes.reads(Reads::TLS) || routes.reads(Reads::RANDOM);
         if is_needed {
-            let seen = Seen::new(&self.worker.cache.hasher, self.peer, connection);
+            let id = self.id.unwrap_or_else(|| seen::draw(&self.worker.cache.hasher, self.peer));
+            let seen = Seen::new(id, connection);
             self.seen = Some(Rc::new(seen));
         }
     }
@@ -88,9 +89,15 @@ impl Request {
         fields: Fields<'_>,
         rules: &RuleSet,
     ) -> Option<caching::Configured> {
+        let response = response_facts(status, fields);
+        if self.role() == Role::Forward {
+            let forward = &self.snapshot.forward;
+            let facts = || self.facts_of_response();
+            let has = forward.has_lifetimes();
+            return has.then(|| forward.lifetime(self.to().reading(), &facts(), response))?;
+        }
         let chosen = self.chosen?;
         let facts = (self.to().reading(), &self.facts_of_response());
-        let response = response_facts(status, fields);
         self.snapshot.routes.lifetime(chosen.at, rules, facts, response)
     }
 
@@ -114,6 +121,7 @@ impl Request {
             reading,
             upstream: group.map(|group| group.name.as_str()),
             id: self.seen.as_deref().map(|seen| seen.id),
+            given_id: self.given_id(),
         }
     }
 

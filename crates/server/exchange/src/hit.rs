@@ -81,6 +81,9 @@ pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Option<Hit> {
     let Lookup::Found(stored, key) = found else {
         return None;
     };
+    if snapshot.routes.intercepts() && stored.status() >= 400 {
+        return None;
+    }
     let fresh = hints(&head.fields).is_plain() && stored.is_fresh(now_ms) && !stored.sets_cookie();
     if stored.is_plain() || !fresh {
         return fresh.then_some(Hit { stored, key, form_of: None });

@@ -35,17 +35,18 @@
 //! bytes grow memory beyond a limit of [`limits`]; a server is blamed because its client has left.
 #![forbid(unsafe_code)]
 
+mod auth;
 mod backlog;
-pub mod cache_status;
-pub mod client;
 pub mod cluster;
 mod coded;
 mod connect;
+mod error_pages;
 pub mod explain;
 mod facts;
 mod fetch;
 mod from_disk;
 mod from_files;
+mod guard;
 pub mod hit;
 mod hot;
 pub mod limits;
@@ -65,11 +66,12 @@ pub mod shared;
 pub mod snapshot;
 pub mod spread;
 pub mod step;
-mod tunnel;
 pub mod upgrade;
 mod worker;
 
 pub use fetch::hierarchy::clear_purged;
+use seam::tunnel;
+pub use seam::{cache_status, client};
 pub use shared::Shared;
 pub use worker::{Slot, Worker};
 
@@ -114,6 +116,8 @@ pub struct Exchange<'x, C> {
     rule: &'static str,
     /// The party that broke the response off, if it was not the client.
     broken: Option<BrokenBy>,
+    /// The time until the head of the upstream's response was passed on, if one was.
+    pub(crate) upstream_head_us: Option<u64>,
     /// The amounts that the request has taken from quotas, if there are any.
     taken: Option<Box<Taken>>,
 }
@@ -121,11 +125,12 @@ pub struct Exchange<'x, C> {
 impl<'x, C: Client> Exchange<'x, C> {
     /// An exchange that begins now.
     pub fn new(
-        request: Request,
+        mut request: Request,
         connection: ClientConnection<'x>,
         client: &'x mut C,
         body: &C::Body,
     ) -> Self {
+        request.draw_id();
         Exchange {
             client,
             has_body: !body.length().is_empty(),
@@ -138,6 +143,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             rule: "",
             broken: None,
             taken: None,
+            upstream_head_us: None,
             request,
             connection,
         }
@@ -205,7 +211,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             elapsed_us,
             client: *peer,
             listener: listener.address,
-            scheme: listener.scheme,
+            scheme: listener.scheme_of(&head.fields),
             request: Some(head),
             request_bytes: head.head_bytes as u64 + body.bytes_used() + self.tunnelled,
             outcome,
@@ -215,6 +221,9 @@ impl<'x, C: Client> Exchange<'x, C> {
             bytes,
             body_bytes,
             upstream,
+            upstream_head_us: self.upstream_head_us.filter(|_| upstream.is_some()),
+            given_id: self.request.given_id(),
+            id: self.request.id,
             hierarchy: self.hierarchy,
             user: user.as_deref().unwrap_or_default(),
             keep: keeps && matches!(ending, Ending::Complete(_)),

@@ -25,9 +25,13 @@ pub const READERS_LEFT_WAIT: Duration = Duration::from_millis(100);
 pub const READERS_CUT_WAIT: Duration = Duration::from_secs(5);
 /// How long a body waits for room in the disk's write buffer. Then it is not stored.
 pub const DISK_ROOM_WAIT: Duration = Duration::from_secs(10);
-/// Bytes that one read of a tunnel takes, and so what a direction buffers when its far side does
-/// not take them. A silent tunnel buffers none.
-pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of the number that a request came with. A longer one is not taken over.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// Bytes of the response of a service that authorises requests that are read. Then its connection
+/// is closed.
+pub const AUTH_BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Copies of requests that a core has in progress. Above it, requests are not copied.
 pub const MIRRORED_MAX: usize = 256;
@@ -41,7 +45,6 @@ pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
 const _: () = assert!(PACED_BLOCKS_MAX <= BLOCKS_SENT_MAX);
 const _: () = assert!(COALESCE_BYTES_MAX < core_io::limits::OUTPUT_BYTES_MAX);
 const _: () = assert!(BODY_HELD_BYTES_MAX <= READ_BUFFER_BYTES as u64 / 2);
-const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
 
 /// How long a client waits for a stored response to be decoded, before its request is passed on.
 /// Decoding goes before all encodings that wait, but not before those that have begun.

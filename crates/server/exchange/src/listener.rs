@@ -1,12 +1,13 @@
 //! What a connection knows about the listener that accepted it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use config::{Listener, Role};
-use http1::{FieldNames, RequestHead, Scheme};
+use config::{Front, Listener, Role};
+use http1::{FieldNames, Fields, Name, RequestHead, Scheme};
 use ipnet::IpNet;
+use policy::front;
 use transport::tls::ServerTls;
 
 use crate::cluster::client;
@@ -30,7 +31,13 @@ pub struct ListenerContext {
     /// It is for the other members of the cluster.
     pub cluster: bool,
     /// What comes before the first request, if anything does.
-    pub setup: Option<Box<Setup>>,
+    pub setup: Option<Rc<Setup>>,
+    /// The proxies that are trusted to name the client, if there are any.
+    pub front: Option<Arc<Front>>,
+    /// It is for connections from these proxies.
+    pub is_of_front: bool,
+    /// The same for connections from these proxies, unless this is it.
+    of_front: Option<Rc<ListenerContext>>,
 }
 
 /// What a listener requires before the first request.
@@ -51,9 +58,25 @@ impl ListenerContext {
         let is_needed = tls.is_some() || proxies.is_some();
         let setup = is_needed.then(|| {
             let (proxies, tls) = (proxies.clone(), tls.clone());
-            Box::new(Setup { proxies, tls, alt_svc: alt_svc(listener) })
+            Rc::new(Setup { proxies, tls, alt_svc: alt_svc(listener) })
         });
-        Rc::new(ListenerContext { setup, ..ListenerContext::without_setup(listener) })
+        let with_setup =
+            || ListenerContext { setup: setup.clone(), ..ListenerContext::without_setup(listener) };
+        let of_front = listener
+            .front
+            .as_ref()
+            .map(|_| Rc::new(ListenerContext { is_of_front: true, ..with_setup() }));
+        Rc::new(ListenerContext { of_front, ..with_setup() })
+    }
+
+    /// The context for a connection from this address: its own one if this is the address of a
+    /// trusted proxy.
+    #[inline]
+    pub fn of_peer(self: Rc<ListenerContext>, peer: IpAddr) -> Rc<ListenerContext> {
+        match (&self.front, &self.of_front) {
+            (Some(front), Some(of_front)) if front.trusts(peer) => Rc::clone(of_front),
+            _ => self,
+        }
     }
 
     /// The same with nothing before the first request.
@@ -66,7 +89,19 @@ impl ListenerContext {
             (Some(name), false) => name.as_str().into(),
             (None, false) => address.to_string().into(),
         };
-        ListenerContext { address, name, role, scheme, http2, field_names, cluster, setup: None }
+        ListenerContext {
+            address,
+            name,
+            role,
+            scheme,
+            http2,
+            field_names,
+            cluster,
+            setup: None,
+            front: listener.front.clone(),
+            is_of_front: false,
+            of_front: None,
+        }
     }
 
     /// Field lines of this listener's responses over HTTP/1 and HTTP/2.
@@ -78,11 +113,37 @@ impl ListenerContext {
         }
     }
 
-    /// The client of a request that came from this address. A member names the one for which it
-    /// asks.
+    /// The client of a request that came from this address. A member of the cluster names the
+    /// client for which it asks, and so does a trusted proxy.
     #[inline]
     pub fn client(&self, peer: SocketAddr, head: &RequestHead<'_>) -> SocketAddr {
-        if self.cluster { client(head).unwrap_or(peer) } else { peer }
+        match (&self.front, self.cluster) {
+            (None, false) => peer,
+            (_, true) => client(head).unwrap_or(peer),
+            (Some(front), false) if self.is_of_front => front::client(front, &head.fields, peer),
+            (Some(_), false) => peer,
+        }
+    }
+
+    /// The scheme of a request in origin-form with these fields.
+    #[inline]
+    pub fn scheme_of(&self, fields: &Fields<'_>) -> Scheme {
+        match &self.front {
+            Some(front) if self.is_of_front && self.role == Role::Reverse => {
+                front::scheme(front, fields).unwrap_or(self.scheme)
+            }
+            _ => self.scheme,
+        }
+    }
+
+    /// The host of a request in origin-form with these fields.
+    #[inline]
+    pub fn host_of<'f>(&self, fields: &Fields<'f>) -> &'f [u8] {
+        let named = match &self.front {
+            Some(front) if self.is_of_front => front::host(front, fields),
+            _ => None,
+        };
+        named.or_else(|| fields.get(Name::Host)).unwrap_or_default()
     }
 
     /// The part that the log shows: the address, and the scheme of requests in origin-form.

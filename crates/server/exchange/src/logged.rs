@@ -10,6 +10,8 @@ use outcome::{BrokenBy, Hierarchy, Outcome, Refusal};
 use transport::tls::TlsFacts;
 
 use crate::listener::ListenerContext;
+use crate::seen::{draw, given_id};
+use crate::worker::Worker;
 
 /// The connection that a request came by.
 #[derive(Clone, Copy)]
@@ -26,12 +28,13 @@ impl Origin<'_> {
     /// Counts and logs a hit that was sent as one piece.
     pub fn answered_at_once(
         self,
-        io: &CoreIo,
+        worker: &Worker,
         head: &RequestHead<'_>,
         stored: &Stored,
         use_: &Use<'_>,
         body_bytes: u64,
     ) {
+        let io = &worker.io;
         count_hit(io, stored.status(), 0);
         if io.log.takes_hit() {
             let mut response_head = Vec::new();
@@ -46,7 +49,7 @@ impl Origin<'_> {
                 keep: true,
                 broken: None,
             };
-            hit.log(io, self, head, use_.now_ms.unwrap_or_default());
+            hit.log(worker, self, head, use_.now_ms.unwrap_or_default());
         }
     }
 
@@ -99,14 +102,17 @@ pub struct LoggedHit<'s> {
 
 impl LoggedHit<'_> {
     /// Writes the line of a hit to the access log.
-    pub fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
+    pub fn log(&self, worker: &Worker, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
+        let Worker { io, cache, .. } = worker;
+        let snapshot = worker.snapshot();
+        let ids = snapshot.config.request_id.as_ref();
         io.counters.log_lines.add(u64::from(io.log.has_lines()));
         io.log.record_hit(&Record {
             end_wall_ms: now_ms,
             elapsed_us: self.elapsed_us,
-            client: from.peer,
+            client: from.listener.client(from.peer, head),
             listener: from.listener.address,
-            scheme: from.listener.scheme,
+            scheme: from.listener.scheme_of(&head.fields),
             request: Some(*head),
             request_bytes: head.head_bytes as u64,
             outcome: Outcome::Hit,
@@ -116,6 +122,9 @@ impl LoggedHit<'_> {
             bytes: self.response_head.len() as u64 + self.body_bytes,
             body_bytes: self.body_bytes,
             upstream: None,
+            upstream_head_us: None,
+            given_id: given_id(ids, from.listener, &head.fields),
+            id: io.log.names_ids().then(|| draw(&cache.hasher, from.peer)),
             hierarchy: Hierarchy::Direct,
             user: b"",
             keep: self.keep,

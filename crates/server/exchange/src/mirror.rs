@@ -43,7 +43,7 @@ impl Request {
         let group = &self.snapshot.groups[group];
         let path = uri.reading().origin_form();
         let key = group.key(uri.realm.scheme, uri.authority, &path);
-        let group = To::Group(Arc::clone(group), key, None);
+        let group = To::Group(Arc::clone(group), key, None, None);
         let mut copy = self.clone();
         let mut mirrored = Destination::new(self.owned_head(), &uri, &path, group);
         mirrored.rewritten.clone_from(&to.rewritten);

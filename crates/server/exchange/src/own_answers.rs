@@ -36,6 +36,7 @@ use crate::Exchange;
 use crate::cache_status::proxy_status_line;
 use crate::client::{Client, Gone, Own, RequestBody, Response};
 use crate::cluster::{self, DONE, is_of_member};
+use crate::error_pages::Answered;
 use crate::fetch::hierarchy;
 use crate::limits::{DIGEST_PAUSE, PURGE_MESSAGE_BYTES_MAX};
 use crate::request::{Request, RequestedUri};
@@ -50,6 +51,16 @@ impl<C: Client> Exchange<'_, C> {
             // Nothing reads the body, so no further request can follow it.
             self.client.close_after();
         }
+        self.answer_after_body(own, content, outcome).await
+    }
+
+    /// The same for a request whose body has been read, as far as it will be.
+    pub(crate) async fn answer_after_body(
+        &mut self,
+        own: Own<'_>,
+        content: &str,
+        outcome: Outcome,
+    ) -> Ending {
         self.client.respond(&Response::Own(own));
         if self.request.method() != Method::Head {
             self.client.offer(content.as_bytes());
@@ -71,7 +82,7 @@ impl<C: Client> Exchange<'_, C> {
             let (outcome, status) = (Outcome::of_refusal(refusal), refusal.status());
             return Ending::Left(Summary { outcome, status, upstream: None });
         }
-        let (status, mut text) = (refusal.status(), format!("{}\n", refusal.body()));
+        let (mut status, mut text) = (refusal.status(), format!("{}\n", refusal.body()));
         if matches!(status, 400..=499) {
             worker.io.counters.client_errors.add(1);
         }
@@ -87,6 +98,15 @@ impl<C: Client> Exchange<'_, C> {
             let challenge = policy::forward::challenge(&self.request.snapshot.forward);
             lines.extend_from_slice(challenge.as_bytes());
         }
+        if let (Refusal::LoginMissing | Refusal::LoginWrong, Some(challenge)) =
+            (refusal, self.request.challenge())
+        {
+            lines.extend_from_slice(challenge.as_bytes());
+        }
+        if let Some(answer) = self.request.refused_by_service() {
+            status = answer.status;
+            lines.extend_from_slice(&answer.lines);
+        }
         if refusal == Refusal::Overload {
             let seconds = worker.overload.retry_after();
             lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
@@ -98,13 +118,18 @@ impl<C: Client> Exchange<'_, C> {
         if refusal == Refusal::Quota {
             text = self.quota_refusal(&mut lines);
         }
-        let own = Own {
+        let page = self.request.own_page(status).unwrap_or_else(|| Answered {
             status,
-            lines: b"Content-Type: text/plain\r\n",
-            content_length: Some(text.len() as u64),
+            lines: b"Content-Type: text/plain\r\n".to_vec(),
+            text,
+        });
+        let own = Own {
+            status: page.status,
+            lines: &page.lines,
+            content_length: Some(page.text.len() as u64),
             more_lines: &lines,
         };
-        self.answer(own, &text, Outcome::of_refusal(refusal)).await
+        self.answer(own, &page.text, Outcome::of_refusal(refusal)).await
     }
 }
 
@@ -230,7 +255,9 @@ pub(crate) async fn answer_by_route<C: Client>(
         Action::Group(_) => "",
     };
     let status = status_of(action);
-    if !text.is_empty() {
+    if exchange.request.asks_for_pac() {
+        lines.extend_from_slice(b"Content-Type: application/x-ns-proxy-autoconfig\r\n");
+    } else if !text.is_empty() {
         lines.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
     }
     let lines = ruled(exchange, status, lines);

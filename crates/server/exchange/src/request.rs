@@ -28,6 +28,7 @@ use http1::{
     Version, tokens,
 };
 use outcome::{Hierarchy, Refusal};
+use policy::guards::Guarded;
 use policy::peers::{Allowed, code};
 use policy::reading::Reading;
 use policy::routes::{Chosen, Route};
@@ -37,7 +38,7 @@ use upstream::{BodyLength, To};
 
 use crate::cluster::{Share, Used};
 use crate::listener::ListenerContext;
-use crate::seen::Seen;
+use crate::seen::{self, Seen, given_id};
 use crate::snapshot::{Peers, Snapshot};
 use crate::worker::Worker;
 
@@ -55,6 +56,10 @@ pub struct Request {
     /// Whether the request counts as a use of the stored entries that it finds.
     pub look: Look,
     owned_head: Rc<OwnedRequest>,
+    /// A number that no other request has, if one is needed.
+    pub(crate) id: Option<u128>,
+    /// What its guards have said.
+    pub(crate) guarded: Option<Box<Guarded>>,
     /// The user whose password was verified, if one was required.
     pub(crate) user: Option<Arc<[u8]>>,
     /// The route and the rules, from routing on.
@@ -108,12 +113,27 @@ impl Request {
             peer,
             look: Look::Use,
             owned_head: head,
+            id: None,
+            guarded: None,
             user: None,
             chosen: None,
             late: Cell::default(),
             seen: None,
             destination: None,
         }
+    }
+
+    /// Draws a number for the request, if the log or an upstream gets it.
+    pub(crate) fn draw_id(&mut self) {
+        let Worker { io, cache, .. } = &*self.worker;
+        if self.snapshot.config.request_id.is_some() || io.log.names_ids() {
+            self.id = Some(seen::draw(&cache.hasher, self.peer));
+        }
+    }
+
+    /// The number that the request came with, if it is taken over; otherwise empty.
+    pub(crate) fn given_id(&self) -> &[u8] {
+        given_id(self.snapshot.config.request_id.as_ref(), &self.listener, &self.fields())
     }
 
     /// The class of the request.
@@ -138,6 +158,12 @@ impl Request {
     /// The head, for its destination.
     pub(crate) fn owned_head(&self) -> &Rc<OwnedRequest> {
         &self.owned_head
+    }
+
+    /// The head, to be changed before the request has a destination.
+    pub(crate) fn owned_head_mut(&mut self) -> &mut Rc<OwnedRequest> {
+        debug_assert!(self.destination.is_none(), "a destination has ranges of its head");
+        &mut self.owned_head
     }
 
     #[inline]
@@ -578,8 +604,8 @@ pub(crate) fn requested_uri<'h>(
     let role = listener.role;
     match (role, target) {
         (Role::Reverse, Target::Origin { path_and_query }) => Some(RequestedUri {
-            realm: Realm { role, scheme: listener.scheme },
-            authority: fields.get(Name::Host).unwrap_or_default(),
+            realm: Realm { role, scheme: listener.scheme_of(&fields) },
+            authority: listener.host_of(&fields),
             path: path_and_query,
         }),
         (_, Target::Absolute { scheme, authority, path_and_query }) => {
@@ -587,7 +613,8 @@ pub(crate) fn requested_uri<'h>(
             let scheme = Scheme::of(scheme)?;
             // A reverse listener answers only for the scheme that it speaks (RFC 9110, 7.4), and a
             // member for that of the client.
-            let is_served = role == Role::Forward || scheme == listener.scheme || listener.cluster;
+            let is_served =
+                role == Role::Forward || listener.cluster || scheme == listener.scheme_of(&fields);
             is_served.then_some(RequestedUri { realm: Realm { role, scheme }, authority, path })
         }
         _ => None,

@@ -23,7 +23,6 @@ use upstream::{Preface, To};
 
 use crate::cluster::Share;
 use crate::fetch::hierarchy::{addresses, tls_peer};
-use crate::listener::ListenerContext;
 use crate::request::{Class, Course, Destination, Request, RequestedUri, has_content};
 use crate::shared;
 use crate::snapshot::Peers;
@@ -51,6 +50,9 @@ impl Request {
         let class = self.class();
         if connection.is_early && !self.may_be_early(&class) {
             return Err(Refusal::TooEarly);
+        }
+        if self.asks_for_pac() && self.snapshot.forward.pac(self.peer.ip())?.is_some() {
+            return Ok(class);
         }
         if self.role() == Role::Forward && class != Class::Purge && !self.listener.cluster {
             self.user = Box::pin(self.admit()).await?;
@@ -102,8 +104,18 @@ impl Request {
         {
             return self.digest(rules);
         }
+        if self.asks_for_pac()
+            && let Some(script) = self.snapshot.forward.pac(self.peer.ip())?
+        {
+            let (status, body) = (200, script.to_owned());
+            return Ok(Step::AnswerByRoute(Box::new(Action::Answer { status, body })));
+        }
         match self.role() {
             Role::Reverse => {
+                // The member that the client has asked has judged its guards.
+                if self.snapshot.routes.has_guards() && !self.listener.cluster {
+                    Box::pin(self.guard(connection)).await?;
+                }
                 if let Some(action) = self.by_route(connection)? {
                     return Ok(Step::AnswerByRoute(action));
                 }
@@ -173,7 +185,8 @@ impl Request {
             sends_key = stored_path == as_requested && !settings.sends_key_cookies();
         }
         let key = group.key(uri.realm.scheme, uri.authority, &stored_path);
-        let to = To::Group(Arc::clone(group), key, preface);
+        let timeouts = route.timeouts.as_ref().filter(|_| choice.is_sole).map(Arc::clone);
+        let to = To::Group(Arc::clone(group), key, preface, timeouts);
         let peers = snapshot.peers.as_ref();
         let peers = peers.filter(|_| route.config.peers && choice.is_sole);
         let course = peers.and_then(|peers| self.beside(peers, &uri));
@@ -219,6 +232,18 @@ impl Request {
         Ok(Step::AnswerWithDigest(made))
     }
 
+    /// Whether the request asks a forward listener for the script by which browsers find it.
+    pub(crate) fn asks_for_pac(&self) -> bool {
+        let is_script = |path: &[u8]| matches!(path, b"/proxy.pac" | b"/wpad.dat");
+        self.role() == Role::Forward
+            && !self.listener.cluster
+            && matches!(self.method(), Method::Get | Method::Head)
+            && match self.target() {
+                Target::Origin { path_and_query } => is_script(path_and_query),
+                _ => false,
+            }
+    }
+
     /// Whether the request came from a member of the cluster, so that it is sent to no member.
     fn is_from_member(&self) -> bool {
         self.listener.cluster && !planted::is(planted::Bug::SecondMember)
@@ -260,12 +285,13 @@ impl Request {
     /// The requested URI, or why it is refused.
     #[inline]
     pub(crate) fn uri(&self) -> Result<RequestedUri<'_>, Refusal> {
-        let ListenerContext { role, scheme, .. } = *self.listener;
+        let (role, fields) = (self.role(), self.fields());
+        let scheme = self.listener.scheme_of(&fields);
         match (self.requested_uri(), role, self.target()) {
             (Some(uri), ..) => Ok(uri),
             (None, Role::Reverse, Target::Asterisk) => Ok(RequestedUri {
                 realm: Realm { role, scheme },
-                authority: self.fields().get(Name::Host).unwrap_or_default(),
+                authority: self.listener.host_of(&fields),
                 path: self.head().target_bytes,
             }),
             (None, _, Target::Absolute { .. }) => Err(Refusal::Scheme),
@@ -329,7 +355,7 @@ impl Request {
             return Ok((to, course));
         };
         let key = parents.key(realm.scheme, authority, path);
-        let to = To::Group(Arc::clone(parents), key, None);
+        let to = To::Group(Arc::clone(parents), key, None, None);
         let course = Course::to_parents(peers, allowed, &to);
         Ok((to, course))
     }

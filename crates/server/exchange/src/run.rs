@@ -97,6 +97,7 @@ impl<C: Client> Exchange<'_, C> {
             Box::pin(self.take(Stage::User)).await?;
         }
         let mut step = self.request.route(class, &self.connection).await?;
+        self.request.limit_body(body)?;
         self.request.mirror();
         loop {
             debug_assert!(tries.looks <= LOOKS_MAX && tries.bodies_lost <= BODIES_LOST_MAX);

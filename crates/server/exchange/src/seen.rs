@@ -4,11 +4,13 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use conditions::{Facts, TlsNames};
+use config::{RequestId, Take};
 use http1::Fields;
 use runtime::time;
 use store::KeyHasher;
 use transport::tls::{TlsFacts, name_text};
 
+use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::listener::ListenerContext;
 
 /// What was drawn for a request, and what its connection says, as far as a condition or a text
@@ -28,18 +30,42 @@ thread_local! {
     static DRAWN: Cell<u64> = const { Cell::new(0) };
 }
 
+/// A number that no other request has.
+pub(crate) fn draw(hasher: &KeyHasher, peer: SocketAddr) -> u128 {
+    let nth = DRAWN.get().wrapping_add(1);
+    DRAWN.set(nth);
+    let (now, peer) = (time::now().as_ns(), peer.to_string());
+    let id = hasher.key(&[b"request", &now.to_le_bytes(), &nth.to_le_bytes(), peer.as_bytes()]);
+    id.to_u128()
+}
+
+/// The number that a request came with, if it is taken over; otherwise empty.
+pub(crate) fn given_id<'f>(
+    config: Option<&RequestId>,
+    listener: &ListenerContext,
+    fields: &Fields<'f>,
+) -> &'f [u8] {
+    let Some(config) = config else { return b"" };
+    let takes = match config.take {
+        Take::None => false,
+        Take::Trusted => listener.is_of_front || listener.cluster,
+        Take::All => true,
+    };
+    let mut values = fields.values(config.field.as_bytes()).filter(|_| takes);
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(b);
+    match (values.next(), values.next()) {
+        (Some(value), None)
+            if value.len() <= REQUEST_ID_BYTES_MAX && value.iter().all(is_plain) =>
+        {
+            value
+        }
+        _ => b"",
+    }
+}
+
 impl Seen {
-    /// Of a request from this client.
-    pub(crate) fn new(
-        hasher: &KeyHasher,
-        peer: SocketAddr,
-        connection: Option<&dyn TlsFacts>,
-    ) -> Seen {
-        let nth = DRAWN.get().wrapping_add(1);
-        DRAWN.set(nth);
-        let (now, peer) = (time::now().as_ns(), peer.to_string());
-        let id = hasher.key(&[b"request", &now.to_le_bytes(), &nth.to_le_bytes(), peer.as_bytes()]);
-        let id = id.to_u128();
+    /// Of a request with this number.
+    pub(crate) fn new(id: u128, connection: Option<&dyn TlsFacts>) -> Seen {
         // The upper 53 bits, which are as many as a number below 1 has.
         let random = ((id >> 75) as f64) / ((1u64 << 53) as f64);
         debug_assert!((0.0..1.0).contains(&random));

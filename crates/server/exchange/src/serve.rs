@@ -38,6 +38,13 @@ impl<C: Client> Exchange<'_, C> {
     /// Sends a complete response. A body on the disk may turn out to be gone, or break off.
     pub(super) async fn serve(&mut self, serving: Serving) -> Step {
         let Serving { held, provenance } = &serving;
+        let status = held.head().status;
+        if self.may_intercept(status) {
+            let of = (provenance.cache_status.outcome, provenance.upstream);
+            if let Some(ending) = runtime::boxed(self.intercept(status, of)).await {
+                return Step::End(ending);
+            }
+        }
         if held.head().source().is_some()
             && let Some(step) = runtime::boxed(self.serve_in_form(&serving)).await
         {
@@ -185,6 +192,9 @@ impl<C: Client> Exchange<'_, C> {
         if provenance.cache_status.outcome == Outcome::Hit {
             self.request.worker.io.counters.hits.add(1);
         }
+        if provenance.upstream.is_some() {
+            self.upstream_head_us = Some(self.started.elapsed().as_micros() as u64);
+        }
         let is_of_resource = !matches!(form, StoredForm::Unsatisfied(..));
         let labels = Labels {
             cache_status: &provenance.cache_status.value(),
@@ -202,6 +212,12 @@ impl<C: Client> Exchange<'_, C> {
     pub(super) async fn stream(&mut self, streaming: Streaming) -> Ending {
         let Streaming { reader, head, provenance, .. } = streaming;
         let (head, provenance) = (&head, &provenance);
+        if self.may_intercept(head.status) {
+            let of = (provenance.cache_status.outcome, provenance.upstream);
+            if let Some(ending) = runtime::boxed(self.intercept(head.status, of)).await {
+                return ending;
+            }
+        }
         if self.request.is_not_modified(head) {
             return self.send_not_modified(head, provenance).await;
         }
@@ -359,6 +375,13 @@ impl<C: Client> Exchange<'_, C> {
         why: Forward,
         rule: Option<&'static str>,
     ) -> Ending {
+        let status = answer.head.head().status;
+        if self.may_intercept(status) {
+            let of = (Outcome::Pass, answer.body.address());
+            if let Some(ending) = runtime::boxed(self.intercept(status, of)).await {
+                return ending;
+            }
+        }
         let summary = self.respond_relayed(answer, why, rule);
         let gone = self.left();
         let ends = async {
@@ -397,6 +420,7 @@ impl<C: Client> Exchange<'_, C> {
         why: Forward,
         rule: Option<&'static str>,
     ) -> Summary {
+        self.upstream_head_us = Some(self.started.elapsed().as_micros() as u64);
         let Request { worker, snapshot, .. } = &self.request;
         worker.io.counters.passed.add(1);
         let Answer { head: answer_head, body, response_ms, .. } = answer;

@@ -13,6 +13,7 @@ use http1::{Method, RequestHead, Scheme, Target};
 use metrics::RefusalCounts;
 use peering::digest::PATH;
 use policy::forward::{Known, OwnAddresses};
+use policy::rules::Switch;
 use policy::{quota, via};
 use store::disk::DiskStore;
 use transport::tls::Issued;
@@ -37,6 +38,8 @@ pub struct Shared {
     pub own: OwnAddresses,
     /// Passwords that were verified.
     pub passwords: Known,
+    /// Requests that services have allowed.
+    pub allowed: policy::auth::Known,
     /// The DNS resolver.
     pub resolver: Arc<Resolver>,
     /// The state of upstream servers, which outlives a reload.
@@ -47,6 +50,8 @@ pub struct Shared {
     pub cluster: Arc<State>,
     /// The state of quotas, which outlives a reload.
     pub quotas: quota::Registry,
+    /// Whether maintenance is on.
+    pub maintenance: Arc<Switch>,
     /// Seeds what is otherwise random; `None`: it is random.
     #[cfg(feature = "tls")]
     pub hash_seed: Option<[u64; 2]>,
@@ -66,11 +71,13 @@ impl Shared {
             urls: Arc::default(),
             own: OwnAddresses::default(),
             passwords: Known::default(),
+            allowed: policy::auth::Known::default(),
             pseudonym: via::pseudonym(&cache.hasher),
             upstreams: Registry::default(),
             digest: OurDigest::default(),
             cluster: Arc::default(),
             quotas: quota::Registry::default(),
+            maintenance: Arc::default(),
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,
             issued: Arc::default(),

@@ -56,7 +56,7 @@ impl Snapshot {
         let of_peers = &groups[config.groups.len()..];
         let (parents, of_asked) = of_peers.split_at(usize::from(parents.is_some()));
         let asked = registry.peers(asked, of_asked);
-        let routes = Arc::new(Routes::of(&config));
+        let routes = Arc::new(Routes::of(&config).switched_by(&shared.maintenance));
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let cluster = config.cluster.as_ref();

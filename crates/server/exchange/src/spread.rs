@@ -149,7 +149,7 @@ fn of_member() -> Vec<u8> {
 async fn call(worker: &Worker, calls: Vec<(&Member, Request)>, limit: Duration) -> Vec<bool> {
     let one = |(member, request): (&Member, Request)| {
         let upstreams = Rc::clone(&worker.upstreams);
-        let to = To::Group(member.group.clone(), 0, None);
+        let to = To::Group(member.group.clone(), 0, None, None);
         runtime::spawn(async move {
             let mut interim = |_: &ResponseHead<'_>| {};
             let asked = upstream::exchange(&upstreams, &to, &request, &mut interim);

@@ -66,7 +66,7 @@ impl Worker {
         let format = snapshot.config.log_format.clone();
         let log = CoreLog::new(shared.log.clone(), format, Arc::clone(&shared.urls));
         let refusals = Arc::clone(&shared.refusals);
-        let io = CoreIo::new(snapshot.limits().clone(), counters, refusals, log);
+        let io = CoreIo::new(limits_of(&snapshot), counters, refusals, log);
         shared.cache.doubts.set_life(doubt_life(&snapshot));
         Rc::new(Worker {
             overload: Overload::new(shared.cache.hasher.key(&[b"shares"]).to_u128() as u64),
@@ -113,11 +113,16 @@ impl Worker {
 
     /// Puts another configuration in force. Requests in flight keep the one they began with.
     pub fn replace_snapshot(&self, snapshot: Snapshot) {
-        self.io.replace_limits(snapshot.limits().clone());
+        self.io.replace_limits(limits_of(&snapshot));
         self.cache.doubts.set_life(doubt_life(&snapshot));
         let before = self.snapshot.replace(Rc::new(snapshot));
         drop(before); // its destructors run without the borrow
     }
+}
+
+/// The limits of a configuration, and the largest limit of a route for the content of requests.
+fn limits_of(snapshot: &Snapshot) -> (config::limits::Limits, Option<u64>) {
+    (snapshot.limits().clone(), snapshot.config.route_body_bytes_max())
 }
 
 /// How long doubts last, if there are peers.

@@ -79,16 +79,17 @@ pub const RECORDED: &[Recorded] = &[
         name: "instance:plimsoll_unavailable:ratio_rate5m",
         title: "Requests without a usable answer",
         help: "Share of the requests that were answered with 502, 503 or 504 because of overload \
-            or of an upstream",
+            or of an upstream, or with an error 5xx of the application",
         unit: "percentunit",
         expr: UNAVAILABLE,
     },
 ];
 
 /// The share of requests that count against the error budget.
-const UNAVAILABLE: &str = "sum without (rule) \
-    (rate(plimsoll_refusals_total{rule=~\"overload|passwords-busy|fault\"}[WINDOW])) \
-    / (rate(plimsoll_requests_total[WINDOW]) > 0)";
+const UNAVAILABLE: &str = "(sum without (rule) (rate(plimsoll_refusals_total\
+    {rule=~\"overload|passwords-busy|fault|auth-failed\"}[WINDOW])) + (sum without (status, cache) \
+    (rate(plimsoll_request_duration_seconds_count{status=\"5xx\",cache!=\"refused\"}[WINDOW])) or \
+    0 * rate(plimsoll_requests_total[WINDOW]))) / (rate(plimsoll_requests_total[WINDOW]) > 0)";
 
 /// The share of requests that may go without a usable answer.
 const ERROR_BUDGET: f64 = 0.001;

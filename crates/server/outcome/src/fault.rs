@@ -127,6 +127,9 @@ faults! {
     ClientBody = 400, "client-body", "http_request_error", "the request's body broke off";
     /// The client's request body stopped arriving.
     ClientSlow = 408, "client-slow", "http_request_error", "the request's body stopped coming";
+    /// The client's request body is larger than the limit.
+    ClientBodyTooLarge = 413, "client-body-too-large", "http_request_error",
+        "the request's body is larger than this server takes";
     /// We abandoned the fetch ourselves.
     Abandoned = 503, "abandoned", "proxy_internal_error", "the fetch was given up";
 }
@@ -159,7 +162,7 @@ fn error_type_of(reason: RejectReason) -> &'static str {
 impl Fault {
     /// Whether the client caused it, not the upstream.
     pub fn is_of_the_client(self) -> bool {
-        matches!(self, Fault::ClientBody | Fault::ClientSlow)
+        matches!(self, Fault::ClientBody | Fault::ClientSlow | Fault::ClientBodyTooLarge)
     }
 
     /// Whether the upstream has answered with what is not HTTP.

@@ -200,6 +200,18 @@ refusals! {
     FileDenied = 403, Access, Keep, "file-denied",
         "the file may not be read, or a link leads out of the directory of the files";
     FileFailed = 500, State, Keep, "file-failed", "the file cannot be read";
+    BodyTooLarge = 413, Request, Close, "body-too-large",
+        "the request's body is larger than its route takes (body_bytes_max)";
+    RouteClient = 403, Access, Keep, "route-client",
+        "this client's address is not allowed here; the operator decides about it (allow_from and \
+         deny_from of the route)";
+    LoginMissing = 401, Access, Keep, "login-missing",
+        "a name and a password are needed (Authorization: Basic)";
+    LoginWrong = 401, Access, Keep, "login-wrong", "the name or the password is wrong";
+    AuthRefused = 403, Access, Keep, "auth-refused",
+        "the service that authorises requests does not allow this one";
+    AuthFailed = 502, State, Keep, "auth-failed",
+        "the service that authorises requests has not answered as it should";
     Ambiguous = 400, Request, Keep, "ambiguous",
         "origins do not agree on how to read this path or host, and its readings have different \
          routes: send it without %2F, %5C, `;`, repeated slashes and dot segments";

@@ -288,7 +288,7 @@ mod tests {
             response: None,
         };
         let reading = Reading::of(b"H:81", b"/p?q");
-        look(&Values { facts, reading, upstream: Some("u"), id: Some(10) })
+        look(&Values { facts, reading, upstream: Some("u"), id: Some(10), given_id: b"" })
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! that reads `random` gets 0.5, one that reads `tls` gets nothing, and the time is now.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use conditions::{Facts, Term};
 use config::{Action, Config, Expect, Listener, Role, Rule};
 use http1::{Limits, OwnedRequest, OwnedResponse, Scheme, Scratch, accept_response, parse_request};
 use outcome::Refusal;
 
+use crate::front;
 use crate::reading::Reading;
 use crate::routes::{Chosen, Routes};
 use crate::rules::{RuleSet, response_facts};
@@ -139,9 +140,26 @@ impl Question {
         Ok(Question { scheme, authority, path, from, head, response })
     }
 
+    /// The client: the sender, or the one that the sender names if it is a trusted proxy.
+    fn client(&self, listener: Option<&Listener>) -> IpAddr {
+        let front = listener.and_then(|listener| listener.front.as_deref());
+        let client = match front.filter(|front| front.trusts(self.from)) {
+            None => self.from,
+            Some(front) => {
+                front::client(front, &self.head.fields(), SocketAddr::new(self.from, 0)).ip()
+            }
+        };
+        client.to_canonical()
+    }
+
     /// The listener that it would come to: one with the port of its URL, or with its scheme.
     fn listener<'c>(&self, config: &'c Config) -> Option<&'c Listener> {
-        let of_scheme = |one: &&Listener| one.tls.is_some() == (self.scheme == Scheme::Https);
+        let is_https = self.scheme == Scheme::Https;
+        let of_scheme = |one: &&Listener| {
+            let speaks = one.tls.is_some() == is_https;
+            // A trusted proxy may have spoken the other scheme with the client.
+            speaks || one.front.as_deref().is_some_and(|front| front.trusts(self.from))
+        };
         let port = http1::parse_authority(self.authority.as_bytes()).ok().and_then(|of| of.port);
         let port = port.unwrap_or(self.scheme.port());
         let reverse =
@@ -167,7 +185,7 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
         scheme: question.scheme.name(),
         listener: &name,
         port: listener.map_or(question.scheme.port(), |one| one.address.port()),
-        client: question.from.to_canonical(),
+        client: question.client(listener),
         fields: question.head.fields(),
         now_s: now.map_or(0, |now| now.as_secs()),
         user: None,
@@ -220,7 +238,7 @@ fn outcome(
             _ => Outcome::Refused(Refusal::NoRoute),
         };
     }
-    let values = Values { facts: *facts, reading, upstream: None, id: Some(0) };
+    let values = Values { facts: *facts, reading, upstream: None, id: Some(0), given_id: b"" };
     let Some(action) = routes.expanded_action(chosen, &values) else {
         return Outcome::Refused(Refusal::NoRoute);
     };
@@ -243,8 +261,11 @@ pub fn judged(routes: &Routes, reading: Reading<'_>, facts: &Facts<'_>) -> Vec<J
     let conditions = routes.conditions();
     let mut judge = conditions.judge(facts);
     let is_known = |id| facts.response.is_some() || !Rule::is_of_response(conditions.reads(id));
-    let rules = routes.rules().all().iter();
-    let rules = rules.map(|rule| (format!("rule {}", rule.config.name), rule.id));
+    let rules = routes.rules().all().iter().enumerate().map(|(at, rule)| {
+        let state = routes.maintenance().filter(|_| routes.rules().is_maintenance(at));
+        let state = state.map(|switch| format!(" ({})", switch.text())).unwrap_or_default();
+        (format!("rule {}{state}", rule.config.name), rule.id)
+    });
     let of_routes = routes.all().iter().enumerate();
     let of_routes =
         of_routes.filter_map(|(at, route)| Some((route.config.name(at), route.condition()?)));

@@ -15,15 +15,29 @@ use http1::{
     write,
 };
 
-use config::{FieldRule, ForwardedFields};
+use config::{FieldRule, ForwardedFields, Front};
+
+use crate::rewrites::Rewrites;
 
 /// The changes to one request.
 pub struct Edits<'e> {
     rules: Cow<'e, [FieldRule]>,
     forwarded: ForwardedFields,
     peer: SocketAddr,
+    chain: Chain<'e>,
     scheme: &'static str,
     authority: &'e [u8],
+}
+
+/// What becomes of the fields in which proxies before us have named the client.
+#[derive(Clone, Copy, Debug)]
+pub enum Chain<'e> {
+    /// No proxy is trusted: the client's address is added to the addresses that came.
+    Kept,
+    /// They came from a trusted proxy and were read: the client's address takes their place.
+    Read,
+    /// They came from a stranger: they are dropped.
+    Dropped(&'e Front),
 }
 
 impl<'e> Edits<'e> {
@@ -31,10 +45,10 @@ impl<'e> Edits<'e> {
     /// client.
     pub fn new(
         (rules, forwarded): (Cow<'e, [FieldRule]>, ForwardedFields),
-        peer: SocketAddr,
+        (peer, chain): (SocketAddr, Chain<'e>),
         (scheme, authority): (Scheme, &'e [u8]),
     ) -> Edits<'e> {
-        Edits { rules, forwarded, peer, scheme: scheme.name(), authority }
+        Edits { rules, forwarded, peer, chain, scheme: scheme.name(), authority }
     }
 
     /// Whether a field of the client is passed on.
@@ -46,12 +60,22 @@ impl<'e> Edits<'e> {
     /// Whether all fields of the client are passed on.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.rules.is_empty() && self.forwarded != ForwardedFields::XForwarded
+        self.rules.is_empty()
+            && self.forwarded != ForwardedFields::XForwarded
+            && matches!(self.chain, Chain::Kept)
     }
 
     fn keeps_this(&self, name: &[u8]) -> bool {
-        let ours = self.forwarded == ForwardedFields::XForwarded
-            && X_FORWARDED.iter().any(|one| is_one_variable(name, one));
+        let is_it = |one: &[u8]| is_one_variable(name, one);
+        let is_x_forwarded = || X_FORWARDED.iter().any(|one| is_it(one));
+        let ours = match (self.chain, self.forwarded) {
+            (Chain::Dropped(front), _) => {
+                is_x_forwarded() || is_it(b"Forwarded") || is_it(front.field.name().as_bytes())
+            }
+            (Chain::Kept | Chain::Read, ForwardedFields::XForwarded) => is_x_forwarded(),
+            (Chain::Read, ForwardedFields::Forwarded) => is_it(b"Forwarded"),
+            (Chain::Kept | Chain::Read, _) => false,
+        };
         !ours && !self.rules.iter().any(|rule| replaces(rule, name, is_one_variable))
     }
 
@@ -70,7 +94,8 @@ impl<'e> Edits<'e> {
             ForwardedFields::None => {}
             ForwardedFields::XForwarded => {
                 out.extend_from_slice(b"X-Forwarded-For: ");
-                for before in fields.values(X_FORWARDED[0]) {
+                let is_kept = matches!(self.chain, Chain::Kept);
+                for before in fields.values(X_FORWARDED[0]).filter(|_| is_kept) {
                     out.extend_from_slice(before);
                     out.extend_from_slice(b", ");
                 }
@@ -150,12 +175,23 @@ fn append_rule(
 
 /// The changes to the responses of a route.
 #[derive(Debug)]
-pub struct ResponseRules(Box<[FieldRule]>);
+pub struct ResponseRules(Box<[FieldRule]>, Rewrites);
 
 impl ResponseRules {
     /// Rules apply in the order in which they are configured.
     pub fn new(rules: &[FieldRule]) -> ResponseRules {
-        ResponseRules(rules.into())
+        ResponseRules(rules.into(), Rewrites::default())
+    }
+
+    /// The same after these changes to URLs and cookies.
+    #[must_use]
+    pub fn after(self, rewrites: &Rewrites) -> ResponseRules {
+        ResponseRules(self.0, rewrites.clone())
+    }
+
+    /// The changes to URLs and cookies.
+    pub fn rewrites(&self) -> &Rewrites {
+        &self.1
     }
 
     /// Whether a trailer is passed on.
@@ -168,7 +204,8 @@ impl ResponseRules {
     /// A 304 updates a response that was changed when it was stored: a field that the 304 does not
     /// name is not added again.
     pub fn changed(&self, response: &OwnedResponse) -> Option<OwnedResponse> {
-        if self.0.is_empty() {
+        let ResponseRules(rules, rewrites) = self;
+        if rules.is_empty() && rewrites.is_none() {
             return None;
         }
         let head = response.head();
@@ -180,11 +217,15 @@ impl ResponseRules {
         }
         for field in head.fields.fields() {
             if self.keeps(field.name()) {
-                write::parsed_field(&mut out, field);
+                match rewrites.changed(field.name(), field.value()) {
+                    // It was made of a parsed value and of texts that were checked.
+                    Some(value) => drop(write::field(&mut out, field.name(), &value)),
+                    None => write::parsed_field(&mut out, field),
+                }
             }
         }
         let has = |name: &str| head.fields.values(name.as_bytes()).next().is_some();
-        for rule in &self.0 {
+        for rule in rules {
             let again = match rule {
                 FieldRule::Add(name, _) => has(name),
                 FieldRule::Default(..) => false,
@@ -266,7 +307,8 @@ mod tests {
         let head = http1::parse_request(bytes.as_bytes(), &mut scratch, &Limits::default());
         let head = head.unwrap().unwrap();
         let peer = "192.0.2.1:1".parse().unwrap();
-        let edits = Edits::new((rules.into(), forwarded), peer, (Scheme::Http, b"a"));
+        let client = (peer, Chain::Kept);
+        let edits = Edits::new((rules.into(), forwarded), client, (Scheme::Http, b"a"));
         let mut out = Vec::new();
         for field in head.fields.fields().filter(|field| edits.keeps(field.name())) {
             write::parsed_field(&mut out, field);

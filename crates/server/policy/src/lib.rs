@@ -4,7 +4,11 @@
 //! addresses). [`routes`] has the routes of reverse mode, with the readings of a path and a host
 //! ([`reading`]), the values that routes capture ([`captures`]) and the lifetimes that they set
 //! ([`lifetimes`]). [`peers`] has the requests that go to peers, [`fields`] the changes to header
-//! fields, [`via`] the fields that name proxies and clients, [`quota`] the limits for each client,
+//! fields, [`via`] the fields that name proxies and clients, [`front`] what
+//! trusted proxies say of a client, [`guards`] who may send requests to a route,
+//! [`auth`] what services say about requests, [`explained`] the parts of an
+//! explanation,
+//! [`rewrites`] the URLs and cookies of responses, [`quota`] the limits for each client,
 //! [`overload`] the requests that a busy core refuses, [`client_hello`] the server name of a TLS
 //! connection through a tunnel.
 //!
@@ -23,17 +27,22 @@
 //! a rule at another origin (docs/readings.md).
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod captures;
 pub mod client_hello;
 pub mod dry;
+pub mod explained;
 pub mod fields;
 pub mod forward;
+pub mod front;
+pub mod guards;
 pub mod lifetimes;
 pub mod limits;
 pub mod overload;
 pub mod peers;
 pub mod quota;
 pub mod reading;
+pub mod rewrites;
 pub mod routes;
 pub mod rules;
 pub mod values;

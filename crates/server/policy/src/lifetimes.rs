@@ -99,7 +99,7 @@ impl Lifetimes {
             Some(at) => &self.listed[at],
             None => self.negative.as_ref().filter(|negative| matches(negative, false))?,
         };
-        let route = u16::try_from(route).unwrap_or(OF_RULES - 1);
+        let route = u16::try_from(route).unwrap_or(OF_FORWARD - 1);
         let number = at.map(|at| u16::try_from(at).unwrap_or(u16::MAX));
         Some(Configured { route, number, ..configured(one) })
     }
@@ -107,6 +107,9 @@ impl Lifetimes {
 
 /// In place of the number of a route: the lifetime is that of a rule.
 pub const OF_RULES: u16 = u16::MAX;
+
+/// In place of the number of a route: the lifetime is one of forward listeners.
+pub const OF_FORWARD: u16 = OF_RULES - 1;
 
 /// The lifetime of a rule.
 pub(crate) fn of_rule(rule: usize, lifetime: &Lifetime) -> Configured {

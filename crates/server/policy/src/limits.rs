@@ -12,6 +12,13 @@ pub const PASSWORDS_KNOWN_MAX: usize = 10_000;
 /// How long a verified password is remembered. One that a reload removes is verified again at once.
 pub const PASSWORD_KNOWN_FOR: Duration = Duration::from_secs(300);
 
+/// Permissions of services that are remembered; beyond that, all are forgotten.
+pub const AUTH_KNOWN_MAX: usize = 10_000;
+/// How long a permission is remembered at most.
+pub const AUTH_KNOWN_FOR: Duration = Duration::from_secs(3600);
+/// Bytes of the fields that such a service may write into a request.
+pub const AUTH_COPIED_BYTES_MAX: usize = 8 * 1024;
+
 /// Paths that are considered on the way to the readings of a path (`reading`). A request with more
 /// is refused where routes differ: no client but an attacker sends one.
 pub const READINGS_MAX: usize = 64;

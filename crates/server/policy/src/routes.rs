@@ -16,21 +16,24 @@
 //! applies to them too.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use cache::key::KeySettings;
 use conditions::{Builder, Conditions, Facts, Id, Lists, Reads, Scope};
-use config::{Action, Config, FieldRule, Group, Host, Path, Piece, pieces};
+use config::{Action, Config, FieldRule, Group, Host, Maintenance, Path, Piece, Timeouts, pieces};
 use http1::{Fields, is_one_variable};
 use outcome::Refusal;
 
 use crate::captures::{Captured, Matcher};
 use crate::fields::{ResponseRules, replaces};
+use crate::guards::Guard;
 use crate::lifetimes::Lifetimes;
 use crate::reading::path::normalised;
 use crate::reading::{Reading, host};
-use crate::rules::{CHECKED, Rule, RuleSet, Rules, needs_exchange};
+use crate::rewrites::Rewrites;
+use crate::rules::{CHECKED, Rule, RuleSet, Rules, Switch, needs_exchange};
 
 /// All routes.
 #[derive(Debug)]
@@ -63,6 +66,14 @@ pub struct Routes {
     concern_hits: bool,
     /// Whether some responses must not be coded.
     uncoded_any: bool,
+    /// Whether a route has a guard, or a limit for bodies.
+    has_guards: bool,
+    /// Whether maintenance is on, if there is a rule for it.
+    maintenance: Option<Arc<Switch>>,
+    /// Whether a hit has to look for its route while maintenance is off.
+    concern_hits_usually: bool,
+    /// Whether errors of upstreams have pages.
+    intercepts: bool,
 }
 
 /// What the route of a request says about answers from the store.
@@ -89,6 +100,10 @@ pub struct Route {
     pub key: Option<KeySettings>,
     /// How long responses are fresh.
     pub lifetimes: Lifetimes,
+    /// Who may send requests, if not everybody may.
+    pub guard: Option<Guard>,
+    /// Time-outs in place of those of the group.
+    pub timeouts: Option<Arc<Timeouts>>,
     /// Its condition, if it has one.
     condition: Option<Id>,
     captures: bool,
@@ -147,20 +162,41 @@ struct Paths {
 impl Routes {
     /// The routes and rules of a configuration. Without routes, everything goes to the first group.
     pub fn of(config: &Config) -> Routes {
-        let rules = (&config.rules[..], config.condition_lists());
-        Routes::with(&config.routes, &config.groups, rules)
+        let rules = (&config.rules[..], config.maintenance.as_ref());
+        let mut made =
+            Routes::with(&config.routes, &config.groups, (rules, config.condition_lists()));
+        made.intercepts = config
+            .error_pages
+            .iter()
+            .chain(config.routes.iter().flat_map(|route| &route.error_pages))
+            .any(|page| page.intercept);
+        made
+    }
+
+    /// The same, with this switch for maintenance.
+    #[must_use]
+    pub fn switched_by(mut self, switch: &Arc<Switch>) -> Routes {
+        if let Some(own) = &mut self.maintenance {
+            *own = Arc::clone(switch);
+        }
+        self
+    }
+
+    #[inline]
+    fn maintains(&self) -> bool {
+        self.maintenance.as_ref().is_some_and(|switch| switch.is_on())
     }
 
     /// Routes without rules.
     pub fn new(routes: &[config::Route], groups: &[Group]) -> Routes {
-        Routes::with(routes, groups, (&[], Lists::new()))
+        Routes::with(routes, groups, ((&[], None), Lists::new()))
     }
 
     /// Routes and rules, and the lists for their conditions.
     pub fn with(
         routes: &[config::Route],
         groups: &[Group],
-        (rules, lists): (&[config::Rule], Lists),
+        (rules, lists): ((&[config::Rule], Option<&Maintenance>), Lists),
     ) -> Routes {
         let simple = || groups.first().map(|group| config::Route::to(&group.name));
         let simple: Vec<_> =
@@ -171,6 +207,8 @@ impl Routes {
             .chain(&simple)
             .map(|route| Route::new(route, groups, (&mut builder, &lists)))
             .collect();
+        let maintenance = rules.1.map(|_| Arc::default());
+        let of_usual = rules.0;
         let rules = Rules::new(rules, groups, (&mut builder, &lists));
         let conditions = builder.build();
         let of_routes = all.iter().filter_map(|route| route.condition.as_ref());
@@ -184,8 +222,14 @@ impl Routes {
             concern_hits: !routes.is_empty(),
             uncoded_any: routes.iter().any(|route| !route.compression)
                 || rules.all().iter().any(|rule| !rule.config.compression),
-            is_conditional: !rules.are_none() || all.iter().any(|one| one.condition.is_some()),
+            is_conditional: !of_usual.is_empty() || all.iter().any(|one| one.condition.is_some()),
+            has_guards: all
+                .iter()
+                .any(|one| one.guard.is_some() || one.config.body_bytes_max.is_some()),
             needs_exchange: needs_exchange(reads),
+            maintenance,
+            concern_hits_usually: false,
+            intercepts: false,
             has_values: all.iter().any(|route| route.expands)
                 || rules.all().iter().any(Rule::expands),
             has_lifetimes: all.iter().any(|route| !route.lifetimes.are_none())
@@ -206,10 +250,11 @@ impl Routes {
         }
         let reaches_all = made.any.reaches_all();
         let plain = |route: &Route| {
-            let looks_first = route.config.files.is_some();
-            route.group.is_some() && route.config.store && route.key.is_none() && !looks_first
+            let is_open = route.guard.is_none() && route.config.files.is_none();
+            route.group.is_some() && route.config.store && route.key.is_none() && is_open
         };
-        made.concern_hits = made.is_conditional || !(reaches_all && all.iter().all(plain));
+        made.concern_hits_usually = made.is_conditional || !(reaches_all && all.iter().all(plain));
+        made.concern_hits = made.concern_hits_usually || made.maintenance.is_some();
         made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         made.all = all;
         made
@@ -264,8 +309,11 @@ impl Routes {
         if !self.concern_hits {
             return Choice::Plain;
         }
-        if !self.is_conditional {
-            return self.choose_this(reading, None);
+        if !self.is_conditional() {
+            return match self.concern_hits_usually {
+                true => self.choose_this(reading, None),
+                false => Choice::Plain,
+            };
         }
         match facts().filter(|_| !self.needs_exchange) {
             Some(facts) => self.choose_this(reading, Some(&facts)),
@@ -276,10 +324,11 @@ impl Routes {
     #[inline(never)]
     fn choose_this(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Choice<'_> {
         match self.find(reading, facts) {
-            // Only an exchange sends a copy.
+            // Only an exchange sends a copy, and judges a guard.
             Ok(chosen) if self.mirror(&chosen).is_some() => Choice::Barred,
             // Only an exchange looks for a file.
             Ok(chosen) if self.files(&chosen).is_some() => Choice::Barred,
+            Ok(chosen) if self.is_guarded(&chosen) => Choice::Barred,
             Ok(chosen) if chosen.is_sole && self.stores(&chosen) => {
                 let route = chosen.at.map(|at| &self.all[at]);
                 let key = route.and_then(|route| route.key.as_ref());
@@ -295,6 +344,41 @@ impl Routes {
         self.group(chosen).is_some()
             && of_route
             && self.rules.of(&chosen.rules).all(|rule| rule.config.store)
+    }
+
+    /// Whether a route has a guard, or a limit for bodies.
+    #[inline]
+    pub fn has_guards(&self) -> bool {
+        self.has_guards
+    }
+
+    fn is_guarded(&self, chosen: &Chosen) -> bool {
+        chosen.at.is_some_and(|at| self.all[at].guard.is_some())
+    }
+
+    /// Whether a rule answers a request, and whether the conditions of its rules read the user.
+    pub fn answers_by_rule(&self, chosen: &Chosen) -> Option<bool> {
+        let leading = self.rules.leading(&chosen.rules)?;
+        let answers = !matches!(leading.config.action, Some(Action::Group(_)));
+        answers.then(|| self.conditions.reads(leading.id).contains(Reads::USER))
+    }
+
+    /// The routes that may be meant by a request for which a route was found: the guards of all of
+    /// them concern it. `None`: there are too many readings.
+    pub fn meant(
+        &self,
+        reading: Reading<'_>,
+        chosen: &Chosen,
+        facts: Option<&Facts<'_>>,
+    ) -> Option<Vec<usize>> {
+        if chosen.is_sole {
+            return Some(Vec::from_iter(chosen.at));
+        }
+        let landed = self.all_landings(reading, facts)?;
+        let mut routes: Vec<usize> = landed.iter().filter_map(|one| one.at).collect();
+        routes.sort_unstable();
+        routes.dedup();
+        Some(routes)
     }
 
     /// The path and query of a URI as they are stored, by the settings of this route.
@@ -333,7 +417,7 @@ impl Routes {
                 paths.push(path);
             }
         };
-        if !self.is_conditional {
+        if !self.is_conditional() {
             add(self.find(reading, None).ok().and_then(|chosen| chosen.at));
             return paths;
         }
@@ -366,7 +450,7 @@ impl Routes {
         if !self.uncoded_any {
             return true;
         }
-        let facts = if self.is_conditional { facts() } else { None };
+        let facts = if self.is_conditional() { facts() } else { None };
         let chosen = self.find(reading, facts.as_ref());
         chosen.is_ok_and(|chosen| chosen.is_sole && self.codes_for(&chosen))
     }
@@ -386,7 +470,7 @@ impl Routes {
     pub fn find(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Result<Chosen, Refusal> {
         let rules = RuleSet::default();
         let chosen = |at| Ok(Chosen { at: Some(at), rules, is_sole: true });
-        if self.is_conditional {
+        if self.is_conditional() {
             return self.find_by_conditions(reading, facts);
         }
         if self.all.len() == 1 && self.any.reaches_all() {
@@ -432,7 +516,8 @@ impl Routes {
         let mut judge = self.conditions.judge(Facts { host, path, ..*facts });
         // A request from a member of the cluster was judged by the member that its client has
         // asked. Only that member knows the listener, which has an empty name here.
-        let rules = self.rules.early(&mut judge, !facts.listener.is_empty());
+        let answers = !facts.listener.is_empty();
+        let rules = self.rules.early(&mut judge, (answers, self.maintains()));
         let holds = |at: usize| self.all[at].condition.is_none_or(|id| judge.holds(id));
         (self.landing(host, path, holds), rules)
     }
@@ -451,8 +536,8 @@ impl Routes {
         reading: Reading<'_>,
         facts: impl FnOnce() -> Option<Facts<'f>>,
     ) -> bool {
-        let facts = if self.is_conditional { facts() } else { None };
-        if !self.is_conditional
+        let facts = if self.is_conditional() { facts() } else { None };
+        if !self.is_conditional()
             && let Some((host, path)) = self.only(reading)
         {
             return self.landing(host, path, |_| true).is_some();
@@ -503,7 +588,7 @@ impl Routes {
 
     /// Where each reading of a request leads; `None` if there are too many.
     fn all_landings(&self, reading: Reading<'_>, facts: Option<&Facts<'_>>) -> Option<Vec<Landed>> {
-        let reads_host = self.have_hosts() || self.is_conditional;
+        let reads_host = self.have_hosts() || self.is_conditional();
         let hosts = if reads_host { reading.hosts() } else { vec![Vec::new()] };
         let paths = reading.paths()?;
         let mut landed = Vec::with_capacity(hosts.len() * paths.len());
@@ -586,7 +671,9 @@ impl Route {
             Action::Group(name) => groups.iter().position(|group| group.name == *name),
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
-        let response = ResponseRules::new(&config.response);
+        let to = group.and_then(|group| groups.get(group));
+        let rewrites = Rewrites::new(&config.locations, &config.cookies, to);
+        let response = ResponseRules::new(&config.response).after(&rewrites);
         let key = KeySettings::new(&config.key);
         let lifetimes = Lifetimes::new(config, (conditions, lists));
         let condition = config
@@ -610,6 +697,8 @@ impl Route {
         };
         let of_fields = config.request.iter().chain(&config.response);
         let expands = captures || of_action || of_fields.map(FieldRule::value).any(repeats);
+        let guard = Guard::new(&config.guard, lists, groups);
+        let timeouts = config.timeouts.map(Arc::new);
         let config = config.clone();
         Route {
             config,
@@ -617,6 +706,8 @@ impl Route {
             response,
             key,
             lifetimes,
+            guard,
+            timeouts,
             condition,
             captures,
             expands,
@@ -760,6 +851,8 @@ fn passes_alike(one: &Route, other: &Route) -> bool {
         && one.files == other.files
         && one.request == other.request
         && one.response == other.response
+        && one.locations == other.locations
+        && one.cookies == other.cookies
 }
 
 fn captures_alike(one: &Landed, other: &Landed) -> bool {
@@ -781,6 +874,9 @@ fn permits_alike(one: &Route, other: &Route) -> bool {
         && one_config.key == other_config.key
         && one_config.lifetimes == other_config.lifetimes
         && one_config.negative == other_config.negative
+        && one_config.guard == other_config.guard
+        && one_config.body_bytes_max == other_config.body_bytes_max
+        && one_config.timeouts == other_config.timeouts
 }
 
 /// Whether a path is a prefix or below it, by whole segments.

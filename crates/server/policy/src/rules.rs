@@ -7,11 +7,13 @@
 //! What never happens: a rule whose condition does not hold for a reading decides about that
 //! reading; a late rule changes the request.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use conditions::{
     Builder, Checked, Conditions, Facts, Id, Judge, Lists, Reads, ResponseFacts, Scope,
 };
 use config::limits::RULES_MAX;
-use config::{Action, FieldRule, Group, Piece, Rewrite, StatusPattern, pieces};
+use config::{Action, FieldRule, Group, Maintenance, Piece, Rewrite, StatusPattern, pieces};
 use http1::{Fields, Name};
 
 use crate::captures::Captured;
@@ -58,10 +60,47 @@ impl RuleSet {
     }
 }
 
+/// Whether maintenance is on: by a file, or by an operator at the admin address.
+#[derive(Debug, Default)]
+pub struct Switch(AtomicU8);
+
+const BY_FILE: u8 = 1;
+const BY_OPERATOR: u8 = 2;
+
+impl Switch {
+    /// Whether it is on.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Sets whether the file exists, or what the operator has said. True if that is new.
+    pub fn set(&self, by_file: bool, on: bool) -> bool {
+        let bit = if by_file { BY_FILE } else { BY_OPERATOR };
+        let before = match on {
+            true => self.0.fetch_or(bit, Ordering::Relaxed),
+            false => self.0.fetch_and(!bit, Ordering::Relaxed),
+        };
+        (before & bit != 0) != on
+    }
+
+    /// What has switched it on, in words.
+    pub fn text(&self) -> &'static str {
+        match self.0.load(Ordering::Relaxed) {
+            0 => "off",
+            BY_FILE => "on, by the file",
+            BY_OPERATOR => "on, by the admin address",
+            _ => "on, by the file and by the admin address",
+        }
+    }
+}
+
 /// All rules, in the order of the configuration.
 #[derive(Debug, Default)]
 pub struct Rules {
     all: Box<[Rule]>,
+    /// The last of all rules is that for maintenance. It is the first to be judged.
+    has_maintenance: bool,
     /// The conditions of those that are judged by the request, with the indices of the rules.
     early: Vec<Id>,
     early_at: Vec<usize>,
@@ -93,13 +132,14 @@ pub struct Rule {
 impl Rules {
     /// Those of a configuration, whose conditions are added to `conditions`.
     pub(crate) fn new(
-        rules: &[config::Rule],
+        (rules, maintenance): (&[config::Rule], Option<&Maintenance>),
         groups: &[Group],
         (conditions, lists): (&mut Builder, &Lists),
     ) -> Rules {
-        let mut made = Rules::default();
+        let mut made = Rules { has_maintenance: maintenance.is_some(), ..Rules::default() };
         let mut all = Vec::with_capacity(rules.len());
-        for config in rules.iter().take(RULES_MAX) {
+        let maintenance = maintenance.map(|maintenance| &maintenance.rule);
+        for config in rules.iter().chain(maintenance).take(RULES_MAX) {
             let text = config.when.as_str();
             let checked = conditions::check(text, Scope::Response, lists).expect(CHECKED);
             let id = conditions.add(text, Scope::Response).expect(CHECKED);
@@ -112,8 +152,17 @@ impl Rules {
             places.push(all.len());
             all.push(Rule::new(config, groups, id, &checked));
         }
+        if made.has_maintenance {
+            made.early.rotate_right(1);
+            made.early_at.rotate_right(1);
+        }
         made.all = all.into();
         made
+    }
+
+    /// Whether this is the rule for maintenance.
+    pub fn is_maintenance(&self, at: usize) -> bool {
+        self.has_maintenance && at + 1 == self.all.len()
     }
 
     /// All of them.
@@ -128,13 +177,17 @@ impl Rules {
     }
 
     /// Those of the request that apply: their conditions hold, and of those that lead somewhere the
-    /// first.
-    /// `answers`: rules that answer are among them.
-    pub(crate) fn early(&self, judge: &mut Judge<'_, '_>, answers: bool) -> RuleSet {
+    /// first. `answers`: rules that answer are among them. `maintains`: maintenance is on.
+    pub(crate) fn early(
+        &self,
+        judge: &mut Judge<'_, '_>,
+        (answers, maintains): (bool, bool),
+    ) -> RuleSet {
         let mut set = RuleSet::default();
         let mut leads = false;
-        judge.matching(&self.early, |nth| {
-            let at = self.early_at[nth];
+        let skipped = usize::from(self.has_maintenance && !maintains);
+        judge.matching(&self.early[skipped..], |nth| {
+            let at = self.early_at[nth + skipped];
             let action = &self.all[at].config.action;
             let does_answer =
                 matches!(action, Some(Action::Redirect { .. } | Action::Answer { .. }));

@@ -18,6 +18,8 @@ pub struct Values<'v> {
     pub upstream: Option<&'v str>,
     /// A number that no other request has.
     pub id: Option<u128>,
+    /// The number that it came with, if that was taken over; otherwise empty.
+    pub given_id: &'v [u8],
 }
 
 impl<'v> Values<'v> {
@@ -37,6 +39,7 @@ impl<'v> Values<'v> {
             "path" => Some(self.uri(false)),
             "query" => Some(Cow::Borrowed(facts.query)),
             "uri" => Some(self.uri(true)),
+            "request_id" if !self.given_id.is_empty() => Some(Cow::Borrowed(self.given_id)),
             "request_id" => owned(format!("{:032x}", self.id?)),
             "tls.sni" => of(facts.tls?.sni.as_deref()?),
             "tls.client_subject" => of(facts.tls?.client_subject.as_deref()?),

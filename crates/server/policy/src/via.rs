@@ -82,11 +82,19 @@ pub struct ClientFields<'e> {
     forwarded: ClientField,
     came: Fields<'e>,
     client: IpAddr,
+    /// Whether the addresses that came are kept where ours is added.
+    keeps: bool,
 }
 
 impl<'e> ClientFields<'e> {
-    /// By the rules of forward mode, for a request with these fields from this client.
-    pub fn new(rules: &Forward, role: Role, came: Fields<'e>, client: IpAddr) -> ClientFields<'e> {
+    /// By the rules of forward mode, for a request with these fields from this client. `keeps`: no
+    /// proxy before us is trusted, so that the addresses that came are kept before ours.
+    pub fn new(
+        rules: &Forward,
+        role: Role,
+        came: Fields<'e>,
+        (client, keeps): (IpAddr, bool),
+    ) -> ClientFields<'e> {
         let if_forward = |tell| match role {
             Role::Forward => tell,
             Role::Reverse => ClientField::Off,
@@ -96,6 +104,7 @@ impl<'e> ClientFields<'e> {
             forwarded: if_forward(rules.forwarded),
             came,
             client: client.to_canonical(),
+            keeps,
         }
     }
 
@@ -135,7 +144,7 @@ impl<'e> ClientFields<'e> {
     fn append_one(&self, out: &mut Vec<u8>, tell: ClientField, name: Name, element: &str) {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
-        if tell == ClientField::Add {
+        if tell == ClientField::Add && self.keeps {
             for value in self.came.all(name).filter(|value| !value.is_empty()) {
                 out.extend_from_slice(value);
                 out.extend_from_slice(b", ");

@@ -27,6 +27,7 @@ pub fn serve(
 ) -> impl Future<Output = ()> {
     let mut accepted = h1::Accepted { stream, peer, original_destination: None };
     worker.io.will_enter();
+    let mut listener = listener;
     async move {
         let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         let slot = match enter(worker, &listener, &accepted, waker) {
@@ -40,6 +41,7 @@ pub fn serve(
                 None => return,
             }
         }
+        listener = listener.of_peer(accepted.peer.ip());
         let read = match accepted.stream.speaks_http2() {
             true => Some(Box::default()),
             false => h1::converse(&slot.worker, &listener, &accepted).await,

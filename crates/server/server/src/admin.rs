@@ -9,6 +9,8 @@
 //! | `GET /certificates` | for how long certificates are valid, and how obtaining them goes |
 //! | `POST /obtain` | has a certificate obtained now |
 //! | `GET /quotas` | the quotas, and the clients that exceed them most, as JSON |
+//! | `GET /maintenance` | whether maintenance is on |
+//! | `POST /maintenance?switch=on` | switches it on, or off (`switch=off`) |
 //! | `GET /healthz` | `ok`, or `draining` |
 //! | `GET /explain` | why a request would or would not be answered from the store |
 //! | `GET /what-if` | the hit ratios that other sizes of the store would give |
@@ -209,16 +211,19 @@ impl Admin {
             "/metrics" | "/upstreams" | "/quotas" | "/healthz" | "/what-if" | "/explain"
             | "/certificates" => "GET, HEAD",
             "/" | "/dashboard" | "/events" => "GET",
+            "/maintenance" => "GET, HEAD, POST",
             "/locks" | "/purge" | "/obtain" | "/reload" | "/restart" => "POST",
             path => {
                 let there = "there are /, /metrics, /upstreams, /quotas, /certificates, /healthz, \
-                             /explain, /what-if, /locks, /purge, /obtain, /reload and /restart";
+                             /explain, /what-if, /maintenance, /locks, /purge, /obtain, /reload \
+                             and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
         let is_taken = match takes {
             "POST" => call.method == Method::Post,
             "GET" => call.method == Method::Get,
+            "GET, HEAD, POST" => reading || call.method == Method::Post,
             _ => reading,
         };
         if !is_taken {
@@ -249,11 +254,31 @@ impl Admin {
                 Err(text) => Reply::error(400, text),
             },
             "/what-if" => Reply::json(200, &self.process.shared.cache.sizing.forecasts()),
+            "/maintenance" => self.maintenance(call),
             "/locks" => locks::answer(call, &self.task.worker.io).await,
             "/reload" => self.carry_out(Order::Reload).await,
             "/restart" => self.carry_out(Order::Restart).await,
             _ => purge_api::answer(call, &self.task.worker).await,
         }
+    }
+
+    /// Switches maintenance on or off, and reports its state.
+    fn maintenance(&self, call: &Call) -> Reply {
+        let snapshot = self.task.worker.snapshot();
+        let Some(switch) = snapshot.routes.maintenance() else {
+            return Reply::error(409, "the configuration has no [maintenance]");
+        };
+        if call.method == Method::Post {
+            let on = match &call.query[..] {
+                [(name, value)] if name == "switch" && value == "on" => true,
+                [(name, value)] if name == "switch" && value == "off" => false,
+                _ => return Reply::error(400, "write switch=on or switch=off"),
+            };
+            if switch.set(false, on) {
+                tracing::info!("maintenance is {}", switch.text());
+            }
+        }
+        Reply::text("text/plain", format!("{}\n", switch.text()))
     }
 
     fn upstreams(&self) -> serde_json::Value {

@@ -49,6 +49,8 @@ impl Answer {
 pub(crate) enum Event {
     /// An order, and where to send the answer.
     Order(Order, Option<Sender<Answer>>),
+    /// It is time to look at the file that switches maintenance on.
+    Tick,
     /// The thread of a core has ended, perhaps because it failed.
     CoreEnded { failed: bool },
 }

@@ -36,7 +36,7 @@ mod sockets;
 mod start_error;
 
 pub use self::process::end_process_at_panic;
-pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
+pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, SyslogTo, log_codes};
 pub use cache::sizing::{Size, WhatIfReport};
 pub use config::{
     ClientField, Config, DiskConfig, Domain, Forward, Listener, Origin, PasswordRealm, Ports,

@@ -7,6 +7,8 @@ pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 /// The percentage of the others that clients may take. The remainder is for connections to
 /// upstreams, so that any number of clients does not turn every miss into a 502.
 pub(crate) const DESCRIPTORS_OF_CLIENTS_PERCENT: usize = 75;
+/// How often the file that switches maintenance on is looked at.
+pub(crate) const MAINTENANCE_LOOK: Duration = Duration::from_secs(1);
 /// Connections that a core accepts before it serves those it has.
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Queries of other caches that wait for the disk at a time. Beyond it, the network that sent the

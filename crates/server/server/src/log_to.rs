@@ -1,8 +1,9 @@
 //! Where the access log goes.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use access_log::{LogWriter, Sink};
+use access_log::{LogWriter, Sink, SyslogTo};
 
 /// Where the access log goes.
 #[derive(Debug, Default)]
@@ -17,6 +18,20 @@ pub enum LogTo {
 }
 
 impl LogTo {
+    /// To a file, or to syslog in the facility with this code.
+    ///
+    /// # Errors
+    /// One line: it cannot be written.
+    pub fn open(path: Option<&Path>, syslog: Option<&(SyslogTo, usize)>) -> Result<LogTo, String> {
+        let (opened, name) = match (path, syslog) {
+            (_, Some((to, facility))) => (LogWriter::syslog(to, *facility), to.to_string()),
+            (Some(path), None) => (LogWriter::open(path), path.display().to_string()),
+            (None, None) => return Ok(LogTo::Off),
+        };
+        let wrong = |error| format!("cannot write the access log {name}: {error}");
+        opened.map(LogTo::Writer).map_err(wrong)
+    }
+
     pub(crate) fn sink(&self) -> Sink {
         match self {
             LogTo::Off => Sink::Off,

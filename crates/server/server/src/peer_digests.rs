@@ -61,7 +61,7 @@ async fn fetch(worker: &Worker, peer: &Peer) -> Result<Fetched, String> {
         lines.extend_from_slice(&before.validators);
     }
     request.end(BodyLength::None);
-    let to = To::Group(Arc::clone(&peer.group), 0, None);
+    let to = To::Group(Arc::clone(&peer.group), 0, None, None);
     let answer = upstream::exchange(&worker.upstreams, &to, &request, &mut |_| {}).await;
     let mut answer = answer.map_err(|fault| fault.text().to_owned())?;
     let lifetime = lifetime(&answer);

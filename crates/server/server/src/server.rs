@@ -22,7 +22,7 @@ use crate::control::{Answer, Event, Order, Orders};
 use crate::core::Core;
 use crate::descriptors::descriptors;
 use crate::handover;
-use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
+use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED, MAINTENANCE_LOOK};
 use crate::listening::Http3Socket;
 use crate::log_to::LogTo;
 use crate::process::Process;
@@ -71,6 +71,8 @@ pub struct Server {
     predecessor: Option<JoinHandle<()>>,
     tickets: Arc<TicketKeys>,
     options: Options,
+    /// The file that switches maintenance on.
+    maintenance_file: Option<PathBuf>,
 }
 
 impl Server {
@@ -105,6 +107,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         fit(&mut config, workers);
         let (listeners, acme) = (config.listeners.clone(), config.acme.clone());
+        let maintenance_file = file_of(&config);
         if let Some(predecessor) = predecessor {
             handover::wait_for_store(predecessor).map_err(StartError::Predecessor)?;
         }
@@ -140,6 +143,7 @@ impl Server {
             predecessor,
             tickets,
             options: *options,
+            maintenance_file,
         };
         for (index, core) in cores.into_iter().enumerate() {
             if let Err(error) = server.start_core(index, core, &listeners, options) {
@@ -238,7 +242,9 @@ impl Server {
     pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
         let mut running = self.threads.len();
         while running > 0 {
-            match self.events.recv() {
+            self.look_for_maintenance();
+            match self.next_event() {
+                Ok(Event::Tick) => {}
                 Ok(Event::Order(order, asked)) => self.obey(order, asked, &mut renewal),
                 Ok(Event::CoreEnded { failed }) => {
                     running -= 1;
@@ -263,6 +269,26 @@ impl Server {
         match self.log {
             LogTo::Writer(writer) => writer.finish(),
             LogTo::Off | LogTo::Memory(_) => 0,
+        }
+    }
+
+    /// Waits for an event, or for the next look at the file that switches maintenance on.
+    fn next_event(&self) -> Result<Event, mpsc::RecvError> {
+        if self.maintenance_file.is_none() {
+            return self.events.recv();
+        }
+        match self.events.recv_timeout(MAINTENANCE_LOOK) {
+            Ok(event) => Ok(event),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(Event::Tick),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(mpsc::RecvError),
+        }
+    }
+
+    fn look_for_maintenance(&self) {
+        let switch = &self.process.shared.maintenance;
+        let is_there = self.maintenance_file.as_ref().is_some_and(|file| file.exists());
+        if switch.set(true, is_there) {
+            tracing::info!("maintenance is {}", switch.text());
         }
     }
 
@@ -339,6 +365,7 @@ impl Server {
         // Last: from here on nothing fails, so that the registries of what outlives a reload hold
         // what is in force.
         self.process.obtain(config.acme.as_ref());
+        self.maintenance_file = file_of(&config);
         let snapshot = Snapshot::new(config, &self.process.shared);
         for (index, (sockets, datagrams)) in of_cores.into_iter().enumerate() {
             let is_there = self.changes[index].update(Update {
@@ -402,6 +429,11 @@ impl Server {
         self.sockets = Sockets::default();
         self.process.obtaining.leave();
     }
+}
+
+/// The file that switches maintenance on.
+fn file_of(config: &Config) -> Option<PathBuf> {
+    config.maintenance.as_ref()?.file.clone()
 }
 
 fn warn_if_ended(core: usize, is_there: bool) {

@@ -133,8 +133,9 @@ pub struct Upstream {
 #[derive(Clone, Debug)]
 pub enum To {
     /// A server of a group. Requests with the same number belong together. The preface, with which
-    /// the connection begins, is for this request only.
-    Group(Arc<Group>, u64, Option<Preface>),
+    /// the connection begins, is for this request only. The time-outs, if there are any, take the
+    /// place of those of the group.
+    Group(Arc<Group>, u64, Option<Preface>, Option<Arc<Timeouts>>),
     /// A server at one of these addresses.
     Addresses(Arc<[SocketAddr]>, Option<Arc<TlsPeer>>),
 }
@@ -368,9 +369,9 @@ struct Attempts<'t> {
 impl Attempts<'_> {
     fn new<'t>(core: &Upstreams, to: &'t To) -> Attempts<'t> {
         let timeouts = match to {
-            To::Group(group, ..) => {
+            To::Group(group, _, _, own) => {
                 group.began();
-                group.config.timeouts
+                own.as_ref().map_or(group.config.timeouts, |own| own.or(group.config.timeouts))
             }
             To::Addresses(..) => Timeouts::default(),
         };
@@ -384,7 +385,7 @@ impl Attempts<'_> {
     /// The bytes that the request's connection begins with.
     fn preface(&self) -> Option<&Preface> {
         match self.to {
-            To::Group(_, _, preface) => preface.as_ref(),
+            To::Group(_, _, preface, _) => preface.as_ref(),
             To::Addresses(..) => None,
         }
     }
@@ -407,7 +408,7 @@ impl Attempts<'_> {
             || matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
         let reuse = if reuse == Reuse::Proven && !takes_all() { Reuse::None } else { reuse };
         let (group, key) = match self.to {
-            To::Group(group, key, _) => (group, *key),
+            To::Group(group, key, ..) => (group, *key),
             To::Addresses(addresses, tls) => {
                 return self.reach(core, addresses, tls.clone(), reuse, None).await;
             }

@@ -33,6 +33,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["core_io", "import", "acme", "files"],
     &["upstream", "cache"],
     &["policy"],
+    &["seam"],
     &["exchange"],
     &["proxy"],
     &["server", "load", "record", "report", "interpose"],

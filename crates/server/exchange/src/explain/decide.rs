@@ -28,7 +28,7 @@ use crate::cluster::Share;
 use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::explain::model::{
-    Answer, Condition, Decision, Explained, Quota, Range, Request, Response,
+    Answer, Condition, Decision, Explained, Quota, Range, Request, Response, Setting,
 };
 use crate::explain::stored::{self, Keyed};
 use crate::explain::{Question, text};
@@ -52,7 +52,8 @@ pub(super) async fn explained(
     question: &Question,
     head: OwnedRequest,
 ) -> Explained {
-    let mut asked = Asked::new(worker, &question.listener, question.peer, Rc::new(head));
+    let client = question.listener.client(question.peer, &head.head());
+    let mut asked = Asked::new(worker, &question.listener, client, Rc::new(head));
     (asked.snapshot, asked.look) = (snapshot, Look::Peek);
     let cache = &worker.cache;
     let keyed = Keyed::of(&asked);
@@ -134,6 +135,17 @@ fn conditions(asked: &Asked) -> Vec<Condition> {
     judged.into_iter().map(Condition::from).collect()
 }
 
+/// The setting by which a trusted proxy names the client.
+fn of_front(asked: &Asked, question: &Question) -> Option<Setting> {
+    let front = asked.listener.front.as_ref().filter(|_| asked.listener.is_of_front)?;
+    let (client, proxy, field) = (asked.peer.ip(), question.peer.ip(), front.field.name());
+    let effect = match client == proxy {
+        true => format!("the client is {client}: its {field} names no other one"),
+        false => format!("the client is {client}, as {proxy} says in {field}"),
+    };
+    Some(Setting { key: "listen.trusted_proxies".to_owned(), effect })
+}
+
 /// An explanation in the making.
 struct Explanator<'t> {
     asked: &'t Asked,
@@ -166,7 +178,7 @@ fn begun(asked: &Asked, question: &Question, keyed: &Keyed, now_ms: u64) -> Expl
         decision: Decision::of("fetch", rules::URI_MISS),
         answer: Answer::default(),
         route: keyed.route_in_words(asked),
-        settings: keyed.settings(asked),
+        settings: of_front(asked, question).into_iter().chain(keyed.settings(asked)).collect(),
         conditions: conditions(asked),
         selected: uri.and_then(|uri| selected(asked, uri, keyed, now_ms)),
         varies_by,
@@ -406,17 +418,6 @@ impl<'t> Explanator<'t> {
     }
 }
 
-impl Decision {
-    fn of(does: &str, rule: Explanation) -> Decision {
-        Decision {
-            does: does.to_owned(),
-            rule: rule.token.to_owned(),
-            clause: rule.clause.to_owned(),
-            text: rule.text.to_owned(),
-        }
-    }
-}
-
 /// Where a tunnel would lead.
 async fn tunnel(asked: &Asked) -> Result<Request, Refusal> {
     let peers = asked.snapshot.peers.as_ref();
@@ -452,7 +453,7 @@ fn sent_to(to: &To) -> Request {
         To::Addresses(list, tls) => {
             Request { addresses: shown(list), tls: tls.is_some(), ..Request::default() }
         }
-        To::Group(group, key, _) => {
+        To::Group(group, key, ..) => {
             let request = Request { group: Some(group.config.name.clone()), ..Request::default() };
             match group.predicted(*key) {
                 Ok(server) => Request {

@@ -23,10 +23,10 @@ use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 mod decide;
-pub(crate) mod model;
 mod stored;
 
-pub use model::{
+pub(crate) use policy::explained as model;
+pub use policy::explained::{
     Answer, Condition, Decision, Explained, Freshness, Purge, Range, Request, Response, Setting,
     Term,
 };
@@ -85,11 +85,16 @@ impl Question {
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = (rest[..at].to_owned(), rest[at..].to_owned());
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        let listener = listener(snapshot, scheme, asked.role, asked.listener)?;
         let from = asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let listener = listener(snapshot, scheme, (asked.role, from), asked.listener)?;
+        let listener = ListenerContext::new(listener).of_peer(from);
+        if listener.is_of_front && scheme != listener.scheme {
+            // As the trusted proxy, which the client has asked by this scheme.
+            asked.headers.push(format!("X-Forwarded-Proto: {}", scheme.name()));
+        }
         Ok(Question {
             method: asked.method.unwrap_or_else(|| "GET".to_owned()),
-            listener: Rc::new(ListenerContext::without_setup(listener)),
+            listener,
             peer: SocketAddr::new(from, 0),
             url,
             scheme,
@@ -182,7 +187,7 @@ fn has_port(authority: &str) -> bool {
 fn listener(
     snapshot: &Snapshot,
     scheme: Scheme,
-    role: Option<Role>,
+    (role, from): (Option<Role>, IpAddr),
     at: Option<SocketAddr>,
 ) -> Result<&Listener, String> {
     let all = &snapshot.config.listeners;
@@ -201,7 +206,9 @@ fn listener(
         return Err("no listener has this role".to_owned());
     }
     let takes = |listener: &&Listener| {
-        role == Role::Forward || listener.tls.is_some() == (scheme == Scheme::Https)
+        role == Role::Forward
+            || listener.tls.is_some() == (scheme == Scheme::Https)
+            || listener.front.as_ref().is_some_and(|front| front.trusts(from))
     };
     of_role().find(takes).ok_or_else(|| match scheme {
         Scheme::Http => "every listener speaks TLS: ask about an https:// URL".to_owned(),

@@ -8,7 +8,7 @@ use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
 use caching::{Explain, LifetimeSource};
 use config::Role;
-use policy::lifetimes::OF_RULES;
+use policy::lifetimes::{OF_FORWARD, OF_RULES};
 use policy::routes::Route;
 use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
@@ -107,6 +107,10 @@ pub(super) fn lifetime_from(source: LifetimeSource) -> String {
         LifetimeSource::Configured { route: OF_RULES, number } => {
             let at = number.unwrap_or_default();
             format!("{text}: rule[{at}] when it came")
+        }
+        LifetimeSource::Configured { route: OF_FORWARD, number } => {
+            let at = number.unwrap_or_default();
+            format!("{text}: forward.lifetime[{at}] when it came")
         }
         LifetimeSource::Configured { route, number } => {
             let key = number.map_or("negative".to_owned(), |at| format!("lifetime[{at}]"));

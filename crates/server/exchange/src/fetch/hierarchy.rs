@@ -125,7 +125,7 @@ async fn from_peer(request: &Request, course: &Course, ask: &Ask) -> Option<Answ
     };
     let message = request.message_to_peer(ask);
     let through = message.with_lines(worker.io.buffer(), Some(absolute), lines);
-    let peer_to = To::Group(Arc::clone(&peer.group), 0, None);
+    let peer_to = To::Group(Arc::clone(&peer.group), 0, None, None);
     let answer = upstream::exchange(&worker.upstreams, &peer_to, &through, &mut |_| {}).await;
     let mut answer = match answer {
         Ok(answer) => answer,

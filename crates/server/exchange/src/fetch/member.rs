@@ -31,7 +31,7 @@ pub(super) async fn ask(
     message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Option<Answer>, Fault> {
-    let to = To::Group(member.group.clone(), 0, None);
+    let to = To::Group(member.group.clone(), 0, None, None);
     let answered = upstream::exchange(&worker.upstreams, &to, message, interim);
     match while_up(Some(&member.group), answered).await {
         Ok(mut answer) if is_refusal(&answer) => {

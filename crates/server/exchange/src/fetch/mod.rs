@@ -16,9 +16,9 @@ use coding::Rules;
 use coding::rules::Source;
 use config::{ClientField, DEVICE_FIELD, FieldRule, ForwardedFields, Role};
 use core_io::CoreIo;
-use http1::{Fields, Method, Name, Target, write};
+use http1::{Fields, Method, Name, Target, is_one_variable, write};
 use outcome::{Fault, Refusal};
-use policy::fields::{Edits, ResponseRules};
+use policy::fields::{Chain, Edits, ResponseRules};
 use policy::rules::RuleSet;
 use policy::via::ClientFields;
 use runtime::time;
@@ -89,7 +89,15 @@ impl Request {
         }
         let changes = self.response_changes(&self.rules_of_response(), self.to().reading());
         let changed = match changes {
-            Some(changes) => ResponseRules::new(&changes).changed(&answer.head),
+            Some(changes) => {
+                let rules = ResponseRules::new(&changes);
+                let route = self.taken_route();
+                let rewrites = route.map(|route| route.response.rewrites());
+                match rewrites {
+                    Some(rewrites) => rules.after(rewrites).changed(&answer.head),
+                    None => rules.changed(&answer.head),
+                }
+            }
             None => self.taken_route().and_then(|route| route.response.changed(&answer.head)),
         };
         if let Some(head) = changed {
@@ -152,7 +160,9 @@ impl Request {
         let own = self.settings().map(|settings| OwnFields::of(settings, to, fields));
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
-        let client_fields = ClientFields::new(config, self.role(), fields, self.peer.ip());
+        let client = (self.peer.ip(), self.listener.front.is_none());
+        let client_fields = ClientFields::new(config, self.role(), fields, client);
+        let id = self.snapshot.config.request_id.as_ref();
         let forwards = max_forwards(self.method(), &fields).filter(|forwards| *forwards > 0);
         let for_identity = self.asks_for_identity(purpose);
         write::end_to_end(out, &fields, |field| {
@@ -163,12 +173,24 @@ impl Request {
                 Name::MaxForwards => forwards.is_some(),
                 Name::AcceptEncoding if for_identity => true,
                 _ if client_fields.replaces(field) => true,
+                _ if id.is_some_and(|id| is_one_variable(field.name(), id.field.as_bytes())) => {
+                    true
+                }
                 _ if own.as_ref().is_some_and(|own| own.replaces(field.name())) => true,
                 _ => is_ours && caching::is_condition_or_range(field.name()),
             };
             !left_out && edits.keeps(field.name())
         });
         self.append_own(out, purpose);
+        if let Some(id) = id {
+            let new = self.id.map(|id| format!("{id:032x}")).unwrap_or_default();
+            let value = match self.given_id() {
+                b"" => new.as_bytes(),
+                given => given,
+            };
+            // The configuration was checked.
+            let _ = write::field(out, id.field.as_bytes(), value);
+        }
         if for_identity && edits.keeps(b"Accept-Encoding") {
             out.extend_from_slice(b"Accept-Encoding: identity\r\n");
         }
@@ -204,7 +226,12 @@ impl Request {
         };
         let rules = self.request_changes();
         let uri = (self.to().realm.scheme, self.to().authority());
-        Edits::new((rules, forwarded), self.peer, uri)
+        let chain = match &self.listener.front {
+            None => Chain::Kept,
+            Some(_) if self.listener.is_of_front => Chain::Read,
+            Some(front) => Chain::Dropped(front),
+        };
+        Edits::new((rules, forwarded), (self.peer, chain), uri)
     }
 
     /// Whether a response varies by a field into which the address of the client is written on the

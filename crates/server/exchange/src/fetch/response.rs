@@ -25,6 +25,7 @@ use crate::cache_status::CacheStatus;
 use crate::fetch::continued::Kept;
 use crate::fetch::fill::{Filling, Into};
 use crate::request::Request;
+use crate::snapshot::Snapshot;
 use crate::step::{Ask, Fetch, Held, Provenance, Serving, Step, Streaming, Unshared, What};
 
 /// The step that follows an answer, for the request that led the fetch.
@@ -325,8 +326,12 @@ impl Request {
 
     /// How a stored response with this head is treated. Its fields are read as they would come.
     fn policy_for_stored(&self, head: &Head) -> Policy {
-        let routes = &self.snapshot.routes;
-        if !routes.has_lifetimes() {
+        let Snapshot { routes, forward, .. } = &*self.snapshot;
+        let has_lifetimes = match self.role() {
+            Role::Reverse => routes.has_lifetimes(),
+            Role::Forward => forward.has_lifetimes(),
+        };
+        if !has_lifetimes {
             return self.policy_for_cookies();
         }
         let mut bytes = Vec::with_capacity(512);

@@ -27,8 +27,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use std::time::Duration;
 
+use caching::Configured;
 pub use conditions::Lists;
-use conditions::{Builder, Conditions, Facts, Id, Scope};
+use conditions::{Builder, Conditions, Facts, Id, ResponseFacts, Scope};
+use ipnet::IpNet;
+
 use dns::{Host, Name, NoAnswer, Resolver};
 use http1::{Method, RequestHead};
 use runtime::net::TcpListener;
@@ -39,6 +42,7 @@ pub use passwords::{Known, Passwords, Verifying};
 use config::{Domain, Forward, Ports};
 use outcome::{Fault, Refusal};
 
+use crate::lifetimes::{Lifetimes, OF_FORWARD};
 use crate::reading::Reading;
 use crate::rules::CHECKED;
 
@@ -49,6 +53,8 @@ pub struct Rules {
     allow_domains: Domains,
     deny_domains: Domains,
     deny_when: Option<(Conditions, Id)>,
+    /// How long responses are fresh, if that is configured.
+    lifetimes: Option<(Conditions, Lifetimes)>,
     /// There are no rules on domains or passwords, and no condition: stored responses can be served
     /// at once.
     plain: bool,
@@ -63,7 +69,15 @@ impl Rules {
             let id = builder.add(when.as_str(), Scope::Request).expect(CHECKED);
             (builder.build(), id)
         });
+        let lifetimes = (!config.lifetimes.is_empty()).then(|| {
+            let mut builder = Builder::new(lists.clone());
+            let lifetimes = config.lifetimes.clone();
+            let route = config::Route { lifetimes, ..config::Route::to("") };
+            let lifetimes = Lifetimes::new(&route, (&mut builder, lists));
+            (builder.build(), lifetimes)
+        });
         Rules {
+            lifetimes,
             allow_domains: Domains::of(allow),
             deny_domains: Domains::of(deny),
             plain: allow.is_empty()
@@ -95,8 +109,44 @@ impl Rules {
         if !self.admits_client(client) {
             return Err(Refusal::Client);
         }
+        let is_known = |network: &IpNet| network.contains(&client.to_canonical());
         let Some(users) = &self.config.users else { return Ok(None) };
-        passwords.user(client, head, users).await.map(Some)
+        if self.config.no_login_from.iter().any(is_known) {
+            return Ok(None);
+        }
+        passwords.user(client, (head, http1::Name::ProxyAuthorization), users).await.map(Some)
+    }
+
+    /// Whether responses have lifetimes.
+    #[inline]
+    pub fn has_lifetimes(&self) -> bool {
+        self.lifetimes.is_some()
+    }
+
+    /// How long a response is fresh.
+    pub fn lifetime(
+        &self,
+        reading: Reading<'_>,
+        facts: &Facts<'_>,
+        response: ResponseFacts<'_>,
+    ) -> Option<Configured> {
+        let (conditions, lifetimes) = self.lifetimes.as_ref()?;
+        let (host, path) = reading.usual();
+        let facts = Facts { host: &host, path: &path, response: Some(response), ..*facts };
+        let mut judge = conditions.judge(facts);
+        lifetimes.of(usize::from(OF_FORWARD), &response, |id| judge.holds(id))
+    }
+
+    /// The script by which browsers find the proxy, for a client that may use it.
+    ///
+    /// # Errors
+    /// The client may not use the proxy.
+    pub fn pac(&self, client: IpAddr) -> Result<Option<&str>, Refusal> {
+        let Some(pac) = &self.config.pac_file else { return Ok(None) };
+        match self.admits_client(client) {
+            true => Ok(Some(pac.text())),
+            false => Err(Refusal::Client),
+        }
     }
 
     /// Whether requests are judged by a condition.

@@ -217,14 +217,14 @@ pub struct Passwords<'p> {
 }
 
 impl Passwords<'_> {
-    /// The user that a request names, once its password has been verified.
-    pub(super) async fn user(
+    /// The user that a request names in this field, once its password has been verified.
+    pub(crate) async fn user(
         self,
         client: IpAddr,
-        head: &RequestHead<'_>,
+        (head, field): (&RequestHead<'_>, Name),
         users: &Users,
     ) -> Result<Arc<[u8]>, Refusal> {
-        let given = given(head)?;
+        let given = given(head, field)?;
         let hash = users.hash_of(&given.user);
         let name: Arc<[u8]> = given.user.as_slice().into();
         let is_known = hash.is_some_and(|hash| self.known.holds(self.known.key(&given, hash)));
@@ -264,8 +264,8 @@ impl Passwords<'_> {
     }
 }
 
-fn given(head: &RequestHead<'_>) -> Result<Given, Refusal> {
-    let mut fields = head.fields.all(Name::ProxyAuthorization);
+fn given(head: &RequestHead<'_>, field: Name) -> Result<Given, Refusal> {
+    let mut fields = head.fields.all(field);
     let field = fields.next().ok_or(Refusal::PasswordMissing)?;
     if fields.next().is_some() {
         return Err(Refusal::PasswordWrong);
@@ -294,7 +294,7 @@ mod tests {
         let (mut scratch, limits) = (Scratch::new(), Limits::default());
         let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        given(&head).map(|given| (text(given.user), text(given.password)))
+        given(&head, Name::ProxyAuthorization).map(|given| (text(given.user), text(given.password)))
     }
 
     fn simulated(test: impl AsyncFnOnce()) {

@@ -200,7 +200,7 @@ fn selects(config: &config::Quota, lists: &Lists) -> Option<Routes> {
         when: config.when.clone(),
         ..Route::to("")
     };
-    (!is_for_all).then(|| Routes::with(&[route()], &[], (&[], lists.clone())))
+    (!is_for_all).then(|| Routes::with(&[route()], &[], ((&[], None), lists.clone())))
 }
 
 fn scales(config: &config::Quota) -> [Option<Scale>; 2] {

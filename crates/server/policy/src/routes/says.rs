@@ -11,7 +11,7 @@ use super::{Chosen, Routes};
 use crate::captures::Captured;
 use crate::reading::Reading;
 use crate::reading::path::{decoded, normalised};
-use crate::rules::{Rule, RuleSet, Rules, changes};
+use crate::rules::{Rule, RuleSet, Rules, Switch, changes};
 use crate::values::Values;
 
 impl Routes {
@@ -28,13 +28,24 @@ impl Routes {
     /// Whether requests are judged by conditions: then facts are asked for.
     #[inline]
     pub fn is_conditional(&self) -> bool {
-        self.is_conditional
+        self.is_conditional || self.maintains()
     }
 
     /// Whether a text of a route or a rule repeats a value.
     #[inline]
     pub fn has_values(&self) -> bool {
         self.has_values
+    }
+
+    /// Whether maintenance is on, in words; `None`: there is no rule for it.
+    pub fn maintenance(&self) -> Option<&Switch> {
+        self.maintenance.as_deref()
+    }
+
+    /// Whether errors of upstreams have pages.
+    #[inline]
+    pub fn intercepts(&self) -> bool {
+        self.intercepts
     }
 
     /// Whether some responses have a lifetime by the configuration.

@@ -8,7 +8,7 @@ use std::io;
 use core_io::CoreIo;
 use core_io::piped;
 use http1::write::request_trailers;
-use http1::{BodyDecoder, Expectation, RequestHead, trailer_fields};
+use http1::{BodyDecoder, Expectation, RejectReason, RequestHead, trailer_fields};
 use outcome::Fault;
 use runtime::fs::SharedPages;
 use transport::Transport;
@@ -32,6 +32,8 @@ pub struct RequestBody<'c> {
     used: u64,
     /// There was no pipe, or it took nothing.
     is_copied: bool,
+    /// Bytes of content that may still come. A length that was announced was judged before.
+    left: u64,
     pace: Pace,
 }
 
@@ -42,6 +44,10 @@ impl client::RequestBody for RequestBody<'_> {
 
     fn is_awaited(&self) -> bool {
         self.is_awaited
+    }
+
+    fn limit(&mut self, bytes: u64) {
+        self.left = bytes;
     }
 
     fn has_come(&self) -> bool {
@@ -55,8 +61,13 @@ impl client::RequestBody for RequestBody<'_> {
         let mut at = 0;
         while at < self.rest.len() && !self.decoder.is_done() {
             let input = &self.rest[at..];
-            let step = self.decoder.decode(input).map_err(|_| Fault::ClientBody)?;
+            let step = self.decoder.decode(input).map_err(|reject| match reject.reason {
+                RejectReason::ContentTooLarge => Fault::ClientBodyTooLarge,
+                _ => Fault::ClientBody,
+            })?;
             if !step.data.is_empty() {
+                let left = self.left.checked_sub(step.data.len() as u64);
+                self.left = left.ok_or(Fault::ClientBodyTooLarge)?;
                 sink(&input[step.data.clone()]);
             }
             at += step.consumed;
@@ -125,6 +136,7 @@ impl<'c> RequestBody<'c> {
             rest,
             used: 0,
             is_copied: false,
+            left: u64::MAX,
             pace: Pace::default(),
         }
     }

@@ -101,9 +101,9 @@ pub(crate) fn converse(
                     AfterTurn::Wait => None,
                     AfterTurn::Close => return None,
                     AfterTurn::Http2(read) => return Some(read),
-                    AfterTurn::Finish(finish) => Some(Either::Left(runtime::boxed(
-                        finish.run(&worker.io, listener, accepted),
-                    ))),
+                    AfterTurn::Finish(finish) => {
+                        Some(Either::Left(runtime::boxed(finish.run(worker, listener, accepted))))
+                    }
                     AfterTurn::Exchange(request) => {
                         let exchange = exchange(worker, listener, accepted, request);
                         Some(Either::Right(runtime::boxed(exchange)))
@@ -377,9 +377,9 @@ struct Logged {
 impl LargeHit {
     /// Counts and logs the hit once. The client has read `taken` bytes of the body; if that is not
     /// all of it, `rule` gives the reason.
-    fn end(&self, io: &CoreIo, from: Origin<'_>, taken: u64, rule: Option<&'static str>) {
+    fn end(&self, worker: &Worker, from: Origin<'_>, taken: u64, rule: Option<&'static str>) {
         let elapsed_us = self.since.elapsed().as_micros() as u64;
-        count_hit(io, self.stored.status(), elapsed_us);
+        count_hit(&worker.io, self.stored.status(), elapsed_us);
         let Some(logged) = &self.logged else { return };
         let hit = LoggedHit {
             status: self.stored.status(),
@@ -390,7 +390,7 @@ impl LargeHit {
             keep: logged.keep && rule.is_none(),
             broken: rule.map(|rule| (BrokenBy::Client, rule)),
         };
-        hit.log(io, from, &logged.request.head(), time::wall_ms());
+        hit.log(worker, from, &logged.request.head(), time::wall_ms());
     }
 }
 
@@ -406,7 +406,8 @@ enum Close {
 
 impl Finish {
     /// True if the connection continues.
-    async fn run(self, io: &CoreIo, listener: &ListenerContext, accepted: &Accepted) -> bool {
+    async fn run(self, worker: &Worker, listener: &ListenerContext, accepted: &Accepted) -> bool {
+        let io = &worker.io;
         let _finishing = io.counters.states.finishing.while_here();
         let Accepted { stream, peer, .. } = accepted;
         let mut client = ClientStream::new(io, stream);
@@ -419,7 +420,7 @@ impl Finish {
             let taken = (from + bytes).saturating_sub(self.unsent.len() as u64);
             let rule = sent.is_err().then(|| client_rule(is_slow));
             let origin = Origin { listener, tls: stream.tls(), peer: *peer };
-            large.end(io, origin, taken, rule);
+            large.end(worker, origin, taken, rule);
         }
         if sent.is_err() {
             return false;
@@ -611,7 +612,7 @@ impl Turn<'_> {
             Err(_) => {
                 // The client has gone. Its request counts all the same.
                 if let Some(large) = body {
-                    large.end(&self.worker.io, self.from, 0, Some(client_rule(false)));
+                    large.end(self.worker, self.from, 0, Some(client_rule(false)));
                 }
                 return AfterTurn::Close;
             }
@@ -621,7 +622,7 @@ impl Turn<'_> {
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
         if sent == head_bytes + body_bytes && self.stream.is_flushed() {
             if let Some(large) = body {
-                large.end(&self.worker.io, self.from, body_bytes, None);
+                large.end(self.worker, self.from, body_bytes, None);
             }
             return match close {
                 Close::No => AfterTurn::Wait,
@@ -652,7 +653,8 @@ impl Turn<'_> {
     fn answer_at_once(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Answered {
         let Origin { listener, peer, .. } = self.from;
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (peer, now_ms, look) = (peer.ip(), self.now_ms, Look::Use);
+        let peer = listener.client(peer, head).ip();
+        let (now_ms, look) = (self.now_ms, Look::Use);
         let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
         let found = fresh_hit(&path, head);
         let Some(found) = found else {
@@ -704,7 +706,7 @@ impl Turn<'_> {
                 keep,
                 broken: None,
             };
-            hit.log(&self.worker.io, self.from, head, self.now_ms);
+            hit.log(self.worker, self.from, head, self.now_ms);
         }
         Answered::Whole { keep }
     }

@@ -23,6 +23,8 @@ pub(crate) struct RequestBody<S: Streams> {
     length: BodyLength,
     is_awaited: bool,
     used: u64,
+    /// Bytes of content that may come.
+    most: u64,
     is_done: bool,
     /// It has not arrived in time, or the stream is gone.
     failed: bool,
@@ -37,12 +39,14 @@ impl<S: Streams> RequestBody<S> {
         is_awaited: bool,
     ) -> RequestBody<S> {
         let is_done = length.is_empty();
+        let most = link.io().limits().requests.content_bytes_max;
         RequestBody {
             link,
             stream,
             length,
             is_awaited,
             used: 0,
+            most,
             is_done,
             failed: false,
             pace: Pace::default(),
@@ -105,6 +109,10 @@ impl<S: Streams> client::RequestBody for RequestBody<S> {
         self.is_awaited
     }
 
+    fn limit(&mut self, bytes: u64) {
+        self.most = bytes;
+    }
+
     async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
         if self.is_done {
             return Ok(true);
@@ -117,9 +125,9 @@ impl<S: Streams> client::RequestBody for RequestBody<S> {
         }
         self.pace.moved(content.len());
         self.used += content.len() as u64;
-        if self.used > self.link.io().limits().requests.content_bytes_max {
+        if self.used > self.most {
             self.failed = true;
-            return Err(Fault::ClientBody);
+            return Err(Fault::ClientBodyTooLarge);
         }
         self.is_done = is_complete;
         Ok(is_complete)

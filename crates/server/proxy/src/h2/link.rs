@@ -501,7 +501,8 @@ impl Server for Link {
                 tls: transport.tls(),
                 is_early: false,
             };
-            let request = Request::new(&link.worker, &link.listener, *peer, Rc::clone(&shared));
+            let client = link.listener.client(*peer, &shared.head());
+            let request = Request::new(&link.worker, &link.listener, client, Rc::clone(&shared));
             exchange(&link, stream, &shared.head(), request, connection).await;
             link.leave(stream);
         };

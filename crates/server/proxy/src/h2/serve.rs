@@ -85,7 +85,8 @@ pub(crate) fn serve<S: Server>(
 fn answer_at_once<S: Server>(link: &Rc<S>, stream: S::Id, head: &RequestHead<'_>) -> bool {
     let (worker, origin) = (link.worker(), link.origin());
     let (cache, snapshot) = (&worker.cache, worker.snapshot());
-    let (listener, peer) = (origin.listener, origin.peer.ip());
+    let listener = origin.listener;
+    let peer = listener.client(origin.peer, head).ip();
     let (now_ms, look) = (time::wall_ms(), Look::Use);
     let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
     let found = fresh_hit(&path, head);
@@ -104,7 +105,7 @@ fn answer_at_once<S: Server>(link: &Rc<S>, stream: S::Id, head: &RequestHead<'_>
     };
     let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
     link.send_stored(stream, stored, &use_, body_bytes);
-    origin.answered_at_once(&worker.io, head, stored, &use_, body_bytes);
+    origin.answered_at_once(worker, head, stored, &use_, body_bytes);
     true
 }
 

@@ -171,7 +171,7 @@ impl Link {
             worker,
             coding: Coding::of_core(),
             endpoint: Rc::clone(endpoint),
-            listener,
+            listener: listener.of_peer(peer.ip()),
             handle,
             peer,
             tls: OnceCell::new(),
@@ -637,7 +637,8 @@ impl Server for Link {
             let _busy = link.worker.io.counters.connections_busy.while_here();
             let connection =
                 ClientConnection { tls: link.facts(), is_early, ..ClientConnection::default() };
-            let request = Request::new(&link.worker, &link.listener, link.peer, Rc::clone(&shared));
+            let client = link.listener.client(link.peer, &shared.head());
+            let request = Request::new(&link.worker, &link.listener, client, Rc::clone(&shared));
             exchange(&link, id, &shared.head(), request, connection).await;
             link.leave(id);
         };

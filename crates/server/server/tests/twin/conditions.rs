@@ -14,7 +14,7 @@ use crate::world::{Client, ORIGIN, World, address, each_way, reverse, scheme};
 
 const OTHER: &str = "10.0.0.3:80";
 
-fn rule(name: &str, when: &str) -> Rule {
+pub(crate) fn rule(name: &str, when: &str) -> Rule {
     Rule {
         name: name.to_owned(),
         when: when.parse().unwrap(),
@@ -29,7 +29,7 @@ fn rule(name: &str, when: &str) -> Rule {
     }
 }
 
-fn answer(status: u16) -> Option<Action> {
+pub(crate) fn answer(status: u16) -> Option<Action> {
     Some(Action::Answer { status, body: "by a rule".to_owned() })
 }
 
@@ -37,7 +37,7 @@ fn set(name: &str, value: &str) -> Vec<FieldRule> {
     vec![FieldRule::Set(name.to_owned(), value.to_owned())]
 }
 
-fn with(routes: Vec<Route>, rules: Vec<Rule>) -> Config {
+pub(crate) fn with(routes: Vec<Route>, rules: Vec<Rule>) -> Config {
     let group = |name, at| Group::of(name, [OriginUrl::at(address(at))]);
     let groups = vec![group("first", ORIGIN), group("other", OTHER)];
     Config { groups, routes, rules, ..reverse() }

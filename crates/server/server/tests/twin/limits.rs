@@ -54,9 +54,9 @@ fn a_body_over_the_limit_is_refused() {
                 "{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
                 body.len()
             );
-            for (request, refused) in [(length, 413), (chunks, 400)] {
+            for request in [length, chunks] {
                 let status = Client::new().await.ask(request.as_bytes()).await.status;
-                assert_eq!(status, if is_sent { 200 } else { refused }, "{body}");
+                assert_eq!(status, if is_sent { 200 } else { 413 }, "{body}");
             }
         }
     });

@@ -16,7 +16,8 @@ use policy::via::NAME;
 /// How one response came about.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheStatus {
-    pub(crate) outcome: Outcome,
+    /// The outcome for the log.
+    pub outcome: Outcome,
     handled: Handled,
     ttl_seconds: Option<i64>,
     detail: Option<&'static str>,
@@ -24,7 +25,7 @@ pub struct CacheStatus {
 
 impl CacheStatus {
     /// Fresh from the store.
-    pub(crate) const HIT: CacheStatus = CacheStatus {
+    pub const HIT: CacheStatus = CacheStatus {
         outcome: Outcome::Hit,
         handled: Handled::Hit,
         ttl_seconds: None,
@@ -32,19 +33,19 @@ impl CacheStatus {
     };
 
     /// Stale from the store, allowed by this rule.
-    pub(crate) fn stale(rule: StaleRule, ttl_seconds: i64) -> CacheStatus {
+    pub fn stale(rule: StaleRule, ttl_seconds: i64) -> CacheStatus {
         let detail = Some(rule.explain().token);
         CacheStatus { ttl_seconds: Some(ttl_seconds), detail, ..CacheStatus::HIT }
     }
 
     /// From the origin, which answered with this status.
-    pub(crate) fn forwarded(outcome: Outcome, why: Forward, status: Option<u16>) -> CacheStatus {
+    pub fn forwarded(outcome: Outcome, why: Forward, status: Option<u16>) -> CacheStatus {
         let handled = Handled::Forwarded { why, status, stored: false, collapsed: false };
         CacheStatus { outcome, handled, ttl_seconds: None, detail: None }
     }
 
     /// The same, and the response is stored.
-    pub(crate) fn stored(mut self) -> CacheStatus {
+    pub fn stored(mut self) -> CacheStatus {
         if let Handled::Forwarded { stored, .. } = &mut self.handled {
             *stored = true;
         }
@@ -52,18 +53,18 @@ impl CacheStatus {
     }
 
     /// From a fetch that another request had started.
-    pub(crate) fn collapsed(why: Forward) -> CacheStatus {
+    pub fn collapsed(why: Forward) -> CacheStatus {
         let handled = Handled::Forwarded { why, status: None, stored: false, collapsed: true };
         CacheStatus { outcome: Outcome::Collapsed, handled, ttl_seconds: None, detail: None }
     }
 
     /// The same with the name of a rule.
-    pub(crate) fn with_detail(self, rule: &'static str) -> CacheStatus {
+    pub fn with_detail(self, rule: &'static str) -> CacheStatus {
         CacheStatus { detail: Some(rule), ..self }
     }
 
     /// The value of the field.
-    pub(crate) fn value(&self) -> Vec<u8> {
+    pub fn value(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         self.append(&mut out);
         out
@@ -83,7 +84,7 @@ pub fn proxy_status_line(refusal: Refusal) -> Vec<u8> {
 }
 
 /// Its value.
-pub(crate) fn proxy_status(refusal: Refusal) -> String {
+pub fn proxy_status(refusal: Refusal) -> String {
     let (error, rule) = (refusal.error_type(), refusal.name());
     format!("{NAME}; error={error}; details=\"{rule}\"")
 }

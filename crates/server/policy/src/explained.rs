@@ -1,5 +1,6 @@
 //! The parts of an explanation, as in its JSON. Instants are unix milliseconds.
 
+use caching::Explanation;
 use serde::{Deserialize, Serialize};
 
 /// The explanation of one request.
@@ -73,9 +74,9 @@ pub struct Condition {
     pub terms: Vec<Term>,
 }
 
-impl From<policy::dry::Judged> for Condition {
-    fn from(judged: policy::dry::Judged) -> Condition {
-        let policy::dry::Judged { name, when, holds, terms } = judged;
+impl From<crate::dry::Judged> for Condition {
+    fn from(judged: crate::dry::Judged) -> Condition {
+        let crate::dry::Judged { name, when, holds, terms } = judged;
         let term = |term: conditions::Term| {
             let conditions::Term { text, value, holds } = term;
             Term { text, value, holds }
@@ -116,6 +117,18 @@ pub struct Decision {
     pub clause: String,
     /// What it says.
     pub text: String,
+}
+
+impl Decision {
+    /// What would be done, by this rule.
+    pub fn of(does: &str, rule: Explanation) -> Decision {
+        Decision {
+            does: does.to_owned(),
+            rule: rule.token.to_owned(),
+            clause: rule.clause.to_owned(),
+            text: rule.text.to_owned(),
+        }
+    }
 }
 
 /// The answer to the client.

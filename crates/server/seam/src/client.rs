@@ -9,7 +9,7 @@
 //!
 //! An exchange does not know which protocol its client speaks. The connection gives it the head of
 //! a request and a [`RequestBody`]; the exchange gives back one [`Response`] and its content
-//! through a [`Client`], and at the end an [`Ending`](crate::step::Ending). Each implementation of
+//! through a [`Client`], and at the end an `Ending`. Each implementation of
 //! [`Client`] decides about framing, about the further use of the connection, and about interim
 //! responses that an old client would not understand. The three implementations are `h1`, `h2` and
 //! `h3` of the crate `proxy`. Calls are dispatched statically.
@@ -145,6 +145,9 @@ pub trait RequestBody {
 
     /// Whether the client waits for an interim response before it sends the body.
     fn is_awaited(&self) -> bool;
+
+    /// Sets the number of bytes of content beyond which [`RequestBody::pull`] fails.
+    fn limit(&mut self, bytes: u64);
 
     /// Whether all of it has been read already, together with the head.
     fn has_come(&self) -> bool {

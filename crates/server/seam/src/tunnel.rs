@@ -31,19 +31,22 @@ use crate::client::{ByteStream, Gone};
 use crate::limits::TUNNEL_BYTES_MAX;
 
 /// The two ends of a tunnel.
-pub(crate) struct Tunnel<'t, C> {
-    pub(crate) io: &'t CoreIo,
-    pub(crate) client: &'t C,
-    pub(crate) upstream: &'t Transport,
+pub struct Tunnel<'t, C> {
+    /// What the connections of a core share.
+    pub io: &'t CoreIo,
+    /// The client.
+    pub client: &'t C,
+    /// The connection to the upstream.
+    pub upstream: &'t Transport,
 }
 
 /// Bytes that a tunnel carried.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried {
+pub struct Carried {
     /// From the client to the upstream ...
-    pub(crate) up: u64,
+    pub up: u64,
     /// ... and to the client.
-    pub(crate) down: u64,
+    pub down: u64,
 }
 
 /// How a tunnel ended.
@@ -64,7 +67,7 @@ struct Counted {
 
 impl<C: ByteStream> Tunnel<'_, C> {
     /// Carries bytes to the end, beginning with those that each side has sent already.
-    pub(crate) async fn run(&self, to_upstream: &[u8], to_client: &[u8]) -> Carried {
+    pub async fn run(&self, to_upstream: &[u8], to_client: &[u8]) -> Carried {
         let counters = &self.io.counters;
         counters.tunnels.add(1);
         counters.tunnels_open.add(1);
