@@ -19,7 +19,7 @@ use crate::tls::{authority, issue, openssl};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An authority, and the name server that it asks. Every name has the address 127.0.0.1.
-struct Authority {
+pub(crate) struct Authority {
     port: u16,
     management: u16,
     _dns: Running,
@@ -29,7 +29,7 @@ struct Authority {
 impl Authority {
     /// It checks names at these ports, and issues certificates for so many seconds. With `slow`, a
     /// check begins after some seconds.
-    fn start(home: &Home, ports: [u16; 2], lifetime_s: u32, slow: bool) -> Authority {
+    pub(crate) fn start(home: &Home, ports: [u16; 2], lifetime_s: u32, slow: bool) -> Authority {
         let [port, management, dns, dns_management] = [(); 4].map(|()| free_port());
         Authority::start_at(
             home,
@@ -94,12 +94,17 @@ impl Authority {
         });
     }
 
+    /// The keys of `[acme]` that name it.
+    pub(crate) fn keys(&self, home: &Home) -> String {
+        let (port, ca) = (self.port, home.at("ca.pem"));
+        format!("directory = 'https://localhost:{port}/dir'\nca = '{ca}'\n")
+    }
+
     fn section(&self, home: &Home, challenge: &str) -> String {
+        let keys = self.keys(home);
         format!(
-            "[acme]\ndirectory = 'https://localhost:{}/dir'\nca = '{}'\npath = 'keys'\n\
-             terms_accepted = true\ncontact = ['mailto:ops@a.test']\nchallenge = '{challenge}'\n",
-            self.port,
-            home.at("ca.pem")
+            "[acme]\n{keys}path = 'keys'\nterms_accepted = true\n\
+             contact = ['mailto:ops@a.test']\nchallenge = '{challenge}'\n"
         )
     }
 
@@ -202,7 +207,7 @@ fn certificates_are_obtained_and_renewed_by_http_01() {
     served(&home, "a.test", ports[1]);
     let account = fs::read(kept.join("account.json")).unwrap();
     let log = home.read("pebble.log");
-    assert_eq!(log.matches("POST /sign-me-up").count() > 0, true, "{log}");
+    assert!(log.contains("POST /sign-me-up"), "{log}");
     // Only tokens that we wait for have an answer: the rest is the rule's.
     let other =
         get(format!("127.0.0.1:{}", ports[0]).parse().unwrap(), "/.well-known/acme-challenge/x");

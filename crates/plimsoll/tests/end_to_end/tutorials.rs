@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::acme::Authority;
 use crate::documentation::blocks::documents;
 use crate::import::varnish::varnish;
 use crate::support::{
@@ -209,7 +210,7 @@ fn application() -> (Accepting, Arc<Mutex<HashMap<String, usize>>>) {
                 lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
             let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
             *counted.lock().unwrap().entry(path.clone()).or_default() += 1;
-            if fields.iter().any(|line| line.to_ascii_lowercase() == "upgrade: websocket") {
+            if fields.iter().any(|line| line.eq_ignore_ascii_case("upgrade: websocket")) {
                 let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
                             Upgrade: websocket\r\n\
                             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nhello";
@@ -337,5 +338,84 @@ fn the_tutorial_of_replacing_answers_as_nginx_and_varnish_did() {
     for port in [tls, our_tls] {
         assert_eq!(asked(&home, port, "https", "/page", &upload).0, "413");
         assert_eq!(asked(&home, port, "https", "/ws/x", &WEBSOCKET).0, "101");
+    }
+}
+
+#[test]
+fn the_tutorial_of_the_application_does_all_in_one_process() {
+    let home = Home::new();
+    let (one, counts) = application();
+    let (other, counts_of_other) = application();
+    let ports @ [http, tls] = [(); 2].map(|()| free_port());
+    let pebble = Authority::start(&home, ports, 3600, false);
+    let shown = file_of("docs/tutorial-app.md");
+    assert!(shown.lines().count() <= 30, "{} lines", shown.lines().count());
+    // The addresses and the authority of the test.
+    let path = "path = \"/var/lib/plimsoll/acme\"\n";
+    let text = shown
+        .replace(path, &format!("path = \"keys\"\n{}", pebble.keys(&home)))
+        .replace("0.0.0.0:80\"", &format!("127.0.0.1:{http}\""))
+        .replace("0.0.0.0:443", &format!("127.0.0.1:{tls}"))
+        .replace("127.0.0.1:3129", "127.0.0.1:0")
+        .replace("127.0.0.1:8000", &one.address.to_string())
+        .replace("127.0.0.1:8001", &other.address.to_string());
+    assert!(text.contains("directory = "), "{text}");
+    home.write("closed.txt", "");
+    home.write("maintenance.html", "<h1>back soon</h1>\n");
+    let file = home.write("plimsoll.toml", text);
+    plimsoll(&["check", &file]).succeeded();
+    let ours = OurServer::configured(&file);
+    let root = home.at("root.pem");
+    let get_as = |name: &str, path: &str, flags: &[&str]| -> (String, String) {
+        let mut curl = Command::new(program("curl", "curl"));
+        curl.args(["-s", "--max-time", "10", "-o", "/dev/null", "-D", "-", "--http1.1"]);
+        curl.args(["--path-as-is", "--cacert", &root]).args(flags);
+        curl.args(["--resolve", &format!("{name}:{tls}:127.0.0.1")]);
+        curl.arg(format!("https://{name}:{tls}{path}"));
+        let head = run(curl, SOON).stdout;
+        (head.split(' ').nth(1).unwrap_or_default().to_owned(), head)
+    };
+    let ask = |path: &str, flags: &[&str]| get_as("example.org", path, flags);
+    for name in ["example.org", "www.example.org"] {
+        wait_for(name, SOON * 3, || (get_as(name, "/page", &[]).0 == "200").then_some(()));
+    }
+    let (status, head) = asked(&home, http, "http", "/page?x=1", &[]);
+    let moved = head.contains("Location: https://example.org/page?x=1\r\n");
+    assert!(status.starts_with('3') && moved, "{head}");
+    // Stored, and compressed.
+    wait_for("a compressed response", SOON, || {
+        let (_, head) = ask("/page", &["-H", "Accept-Encoding: gzip"]);
+        head.contains("Content-Encoding: gzip").then_some(())
+    });
+    let count = |path: &str| -> [usize; 2] {
+        [&counts, &counts_of_other].map(|of| of.lock().unwrap().get(path).copied().unwrap_or(0))
+    };
+    let sum = |path: &str| count(path).iter().sum::<usize>();
+    let before = sum("/page");
+    assert_eq!(ask("/page", &[]).0, "200");
+    assert_eq!(sum("/page"), before, "a hit");
+    // The API is not stored, and both servers get requests.
+    for path in ["/api/x", "/%61pi/x", "/api/x", "/api/x", "/api/x", "/api/x"] {
+        assert_eq!(ask(path, &[]).0, "200");
+    }
+    assert!(count("/api/x").iter().all(|count| *count >= 2), "{:?}", count("/api/x"));
+    assert_eq!(ask("/socket", &WEBSOCKET).0, "101");
+    // A deployment.
+    let admin = ours.admin().to_string();
+    // The port of the test belongs to the host.
+    let prefix = format!("example.org:{tls}/");
+    plimsoll(&["purge", "--prefix", &prefix, "--admin", &admin]).succeeded();
+    assert_eq!(ask("/page", &[]).0, "200");
+    assert_eq!(sum("/page"), before + 1, "fetched again");
+    drop(other);
+    for _ in 0..6 {
+        assert_eq!(ask("/api/x", &[]).0, "200", "one server is enough");
+    }
+    // Maintenance.
+    for (closed, status) in [("example.org\n", "503"), ("", "200")] {
+        home.write("closed.txt", closed);
+        plimsoll(&["reload", "--admin", &admin]).succeeded();
+        wait_for(status, SOON, || (ask("/page", &[]).0 == status).then_some(()));
+        assert_eq!(get_as("www.example.org", "/page", &[]).0, "200");
     }
 }
