@@ -134,7 +134,11 @@ impl Keeper {
         let done = order::obtain(authority, world, self.settings.challenge, name, &mut of.record);
         world.end_answer();
         let done = done.and_then(|pem| {
-            let validity = self.issued.put(name, pem.as_bytes()).map_err(Trouble::of)?;
+            let validity = self.issued.put(name, pem.as_bytes()).map_err(|why| {
+                // The order has no other certificate.
+                of.record.order = None;
+                Trouble::of(why)
+            })?;
             // From here on it is in force, even if the disk fails.
             (of.validity, of.is_wanted) = (Some(validity), false);
             self.files.put_certificate(name, pem.as_bytes()).map_err(Trouble::of)?;

@@ -83,7 +83,7 @@ impl Table for Acme {
     const KEYS: &'static [Key<Acme>] = keys![Acme;
         terms_accepted: Kind::Flag, terms_accepted,
             "Whether you accept the terms of service of the certification authority. Nothing is \
-             asked for otherwise.", example "true";
+             asked for otherwise.", required !, example "true";
         path: Kind::Path, path,
             "Directory for the account, the keys and the certificates, with access for the user \
              of the server alone. Members of a cluster share it.",

@@ -277,8 +277,8 @@ impl Table for ListenTable {
         trusted_field: Kind::Text, trusted_field,
             "The field in which trusted_proxies name the client: `X-Forwarded-For` or `Forwarded`, \
              which are read from the right to the first address that is not trusted, or a field \
-             with one address, such as `X-Real-IP` or `CF-Connecting-IP`. If it is malformed, the \
-             nearest trusted proxy counts as the client. Default: `X-Forwarded-For`.",
+             with one address, such as `X-Real-IP` or `CF-Connecting-IP`. If it names no address, \
+             the client is `0.0.0.0`. Default: `X-Forwarded-For`.",
             example "\"X-Real-IP\"";
         trusted_host: Kind::Flag, trusted_host,
             "Whether X-Forwarded-Host of trusted_proxies (or `host` of Forwarded) is the host of \

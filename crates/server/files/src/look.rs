@@ -125,10 +125,16 @@ pub async fn look(
             Some(Below::Directory) | None => None,
         },
     };
-    let requested = name.strip_suffix(b"/").unwrap_or(&name);
-    let mut others = files.try_files.iter().map(|path| match path.strip_prefix(REQUESTED) {
-        Some(ending) => [requested, ending.as_bytes()].concat(),
-        None => path.trim_start_matches('/').as_bytes().to_vec(),
+    // A path that ends with a slash names no file: the file without it may have a guard by its
+    // path. `{path}/index.html` is in the directory.
+    let of_requested = |ending: &str| match name.strip_suffix(b"/") {
+        Some(directory) if ending.starts_with('/') => Some([directory, ending.as_bytes()].concat()),
+        Some(_) => None,
+        None => Some([&name[..], ending.as_bytes()].concat()),
+    };
+    let mut others = files.try_files.iter().filter_map(|path| match path.strip_prefix(REQUESTED) {
+        Some(ending) => of_requested(ending),
+        None => Some(path.trim_start_matches('/').as_bytes().to_vec()),
     });
     let found = match found {
         None => first_of(&mut others).await?,

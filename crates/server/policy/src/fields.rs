@@ -69,9 +69,7 @@ impl<'e> Edits<'e> {
         let is_it = |one: &[u8]| is_one_variable(name, one);
         let is_x_forwarded = || X_FORWARDED.iter().any(|one| is_it(one));
         let ours = match (self.chain, self.forwarded) {
-            (Chain::Dropped(front), _) => {
-                is_x_forwarded() || is_it(b"Forwarded") || is_it(front.field.name().as_bytes())
-            }
+            (Chain::Dropped(front), _) => names_a_client(front, name),
             (Chain::Kept | Chain::Read, ForwardedFields::XForwarded) => is_x_forwarded(),
             (Chain::Read, ForwardedFields::Forwarded) => is_it(b"Forwarded"),
             (Chain::Kept | Chain::Read, _) => false,
@@ -131,6 +129,13 @@ impl<'e> Edits<'e> {
             }
         }
     }
+}
+
+/// Whether this is a field in which proxies name a client, to a listener with trusted proxies.
+pub fn names_a_client(front: &Front, name: &[u8]) -> bool {
+    let mut names =
+        X_FORWARDED.into_iter().chain([&b"Forwarded"[..], front.field.name().as_bytes()]);
+    names.any(|one| is_one_variable(name, one))
 }
 
 const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"];

@@ -1,14 +1,16 @@
 //! The client that a trusted proxy in front of a listener names, and the scheme and the host of
 //! the client's request.
 //!
-//! A list is read from the right: each address was added by the proxy at the address after it. The
+//! A list is read from the right: each element was added by the proxy at the address after it. The
 //! first address that is not one of a trusted proxy is the client's. What is to the left of it was
-//! written by a stranger. If an element is malformed, the nearest trusted proxy counts as the
-//! client: no client gets an address by sending half an element.
+//! written by a stranger, and is not looked at, so a quote that a stranger leaves open hides
+//! nothing. An element that names no address was written by a trusted proxy that does not know its
+//! client: the client is [`UNKNOWN`] then, and not the proxy.
 //!
-//! What never happens: a field from a connection that is not from a trusted proxy is read.
+//! What never happens: a field from a connection that is not from a trusted proxy is read; a client
+//! of a trusted proxy that names one counts as the proxy.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use config::{Front, FrontField};
 use http1::{Fields, Scheme};
@@ -24,26 +26,28 @@ pub struct Named<'f> {
     pub host: Option<&'f [u8]>,
 }
 
+/// A client whose address its trusted proxy does not name.
+pub const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// The client of a request with these fields that the trusted proxy at `peer` has sent.
 pub fn client(front: &Front, fields: &Fields<'_>, peer: SocketAddr) -> SocketAddr {
+    let last = values(fields, front.field.name().as_bytes()).into_iter().rev();
     match &front.field {
         FrontField::XForwardedFor => {
-            let values = values(fields, b"X-Forwarded-For");
-            let elements = values.iter().rev().flat_map(|value| value.rsplit(|b| *b == b','));
             let mut nearest = peer;
-            for element in elements {
-                let Some(address) = address(element.trim_ascii()) else { break };
-                nearest = address;
-                if !front.trusts(address.ip()) {
+            for element in last.flat_map(elements) {
+                nearest = address(element).unwrap_or(UNKNOWN);
+                if !front.trusts(nearest.ip()) {
                     break;
                 }
             }
             nearest
         }
         FrontField::Forwarded => of_forwarded(front, fields, peer).client,
+        // A proxy that adds a field in place of setting it adds the last.
         FrontField::Address(_) => {
-            let value = only(&values(fields, front.field.name().as_bytes()));
-            value.and_then(|value| address(value.trim_ascii())).unwrap_or(peer)
+            let element = last.flat_map(elements).next();
+            element.map_or(peer, |element| address(element).unwrap_or(UNKNOWN))
         }
     }
 }
@@ -51,7 +55,7 @@ pub fn client(front: &Front, fields: &Fields<'_>, peer: SocketAddr) -> SocketAdd
 /// The scheme of the client's request, if the proxy names one.
 pub fn scheme(front: &Front, fields: &Fields<'_>) -> Option<Scheme> {
     match front.field {
-        FrontField::Forwarded => of_forwarded(front, fields, NO_ADDRESS).scheme,
+        FrontField::Forwarded => of_forwarded(front, fields, UNKNOWN).scheme,
         _ => {
             let value = *values(fields, b"X-Forwarded-Proto").last()?;
             Scheme::of(value.rsplit(|b| *b == b',').next()?.trim_ascii())
@@ -65,30 +69,48 @@ pub fn host<'f>(front: &Front, fields: &Fields<'f>) -> Option<&'f [u8]> {
         return None;
     }
     let host = match front.field {
-        FrontField::Forwarded => of_forwarded(front, fields, NO_ADDRESS).host,
+        FrontField::Forwarded => of_forwarded(front, fields, UNKNOWN).host,
         _ => only(&values(fields, b"X-Forwarded-Host")).map(<[u8]>::trim_ascii),
     };
     host.filter(|host| !host.is_empty() && http1::parse_authority(host).is_ok())
 }
 
-/// Stands for the proxy where only the other parts matter.
-const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-
 /// What `Forwarded` says. The scheme and the host are those of the element that names the client.
 fn of_forwarded<'f>(front: &Front, fields: &Fields<'f>, peer: SocketAddr) -> Named<'f> {
     let mut named = Named { client: peer, scheme: None, host: None };
-    for value in values(fields, b"Forwarded").into_iter().rev() {
-        let Some(elements) = elements(value) else { return named };
-        for element in elements.into_iter().rev() {
-            let Some(client) = element.client.and_then(address) else { return named };
-            let scheme = element.scheme.and_then(Scheme::of);
-            named = Named { client, scheme, host: element.host };
-            if !front.trusts(client.ip()) {
-                return named;
-            }
+    let last = values(fields, b"Forwarded").into_iter().rev();
+    for element in last.flat_map(elements) {
+        let element = Element::of(element).unwrap_or_default();
+        let client = element.client.and_then(address).unwrap_or(UNKNOWN);
+        named = Named { client, scheme: element.scheme.and_then(Scheme::of), host: element.host };
+        if !front.trusts(client.ip()) {
+            break;
         }
     }
     named
+}
+
+/// The elements of a list, from the right. Empty ones do not count (RFC 9110, 5.6.1).
+fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    split_from_right(value, b',')
+}
+
+/// The parts between separators that are in no quoted string, from the right. Quotes are counted
+/// from the right too.
+fn split_from_right(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    let parts = std::iter::from_fn(move || {
+        let text = rest?;
+        let mut quoted = false;
+        let at = (0..text.len()).rev().find(|&at| {
+            let escapes = text[..at].iter().rev().take_while(|b| **b == b'\\').count();
+            quoted ^= text[at] == b'"' && escapes % 2 == 0;
+            text[at] == separator && !quoted
+        });
+        rest = at.map(|at| &text[..at]);
+        Some(text[at.map_or(0, |at| at + 1)..].trim_ascii())
+    });
+    parts.filter(|part| !part.is_empty())
 }
 
 /// The parameters of one element that matter.
@@ -99,62 +121,29 @@ struct Element<'f> {
     host: Option<&'f [u8]>,
 }
 
-/// The elements of a value; `None`: it is malformed.
-fn elements(mut rest: &[u8]) -> Option<Vec<Element<'_>>> {
-    let mut all = vec![Element::default()];
-    loop {
-        let equals = memchr::memchr(b'=', rest)?;
-        let name = rest[..equals].trim_ascii();
-        rest = &rest[equals + 1..];
-        let value = match rest.strip_prefix(b"\"") {
-            Some(quoted) => {
-                let end = memchr::memchr2(b'"', b'\\', quoted)?;
-                // A backslash escapes what needs no escape in an address, a host or a scheme.
-                if quoted[end] == b'\\' {
-                    return None;
-                }
-                rest = &quoted[end + 1..];
-                &quoted[..end]
+impl<'f> Element<'f> {
+    /// `None`: it is malformed.
+    fn of(text: &'f [u8]) -> Option<Element<'f>> {
+        let mut element = Element::default();
+        for parameter in split_from_right(text, b';') {
+            let equals = memchr::memchr(b'=', parameter)?;
+            let (name, value) = (&parameter[..equals], &parameter[equals + 1..]);
+            let quoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+            let value = quoted.unwrap_or(value);
+            let place = match name {
+                name if name.eq_ignore_ascii_case(b"for") => &mut element.client,
+                name if name.eq_ignore_ascii_case(b"proto") => &mut element.scheme,
+                name if name.eq_ignore_ascii_case(b"host") => &mut element.host,
+                _ => continue,
+            };
+            // No address, scheme or host has a character that a quoted string escapes. Each
+            // parameter comes once.
+            if value.iter().any(|b| matches!(b, b'"' | b'\\')) || place.replace(value).is_some() {
+                return None;
             }
-            None => {
-                let end = memchr::memchr2(b';', b',', rest).unwrap_or(rest.len());
-                let value = rest[..end].trim_ascii();
-                rest = &rest[end..];
-                if value.contains(&b'"') {
-                    return None;
-                }
-                value
-            }
-        };
-        let last = all.last_mut()?;
-        let place = match name {
-            name if name.eq_ignore_ascii_case(b"for") => Some(&mut last.client),
-            name if name.eq_ignore_ascii_case(b"proto") => Some(&mut last.scheme),
-            name if name.eq_ignore_ascii_case(b"host") => Some(&mut last.host),
-            name if name.is_empty() || name.iter().any(|b| !is_token(*b)) => return None,
-            _ => None,
-        };
-        if let Some(place) = place
-            && place.replace(value).is_some()
-        {
-            // Each parameter comes once in an element.
-            return None;
         }
-        rest = rest.trim_ascii_start();
-        match rest.split_first() {
-            None => return Some(all),
-            Some((b';', after)) => rest = after,
-            Some((b',', after)) => {
-                all.push(Element::default());
-                rest = after;
-            }
-            Some(_) => return None,
-        }
+        Some(element)
     }
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
 /// An address, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`,
@@ -215,11 +204,13 @@ mod tests {
             ("X-Forwarded-For: [2001:db8::7]:443,::ffff:10.0.0.9", "2001:db8::7"),
             ("X-Forwarded-For: 10.3.3.3, 10.2.2.2", "10.3.3.3"),
             ("Connection: X-Forwarded-For\r\nX-Forwarded-For: 192.0.2.7", "192.0.2.7"),
-            // A malformed element ends the list: the nearest trusted proxy counts.
-            ("X-Forwarded-For: 192.0.2.7, unknown", "10.0.0.1"),
-            ("X-Forwarded-For: 192.0.2.7, , 10.2.2.2", "10.2.2.2"),
-            ("X-Forwarded-For: 192.0.2.7, 10.2.2.2,", "10.0.0.1"),
-            ("X-Forwarded-For: 127.1, 10.2.2.2", "10.2.2.2"),
+            // A trusted proxy that names no address has a client, and is none.
+            ("X-Forwarded-For: 192.0.2.7, unknown", "0.0.0.0"),
+            ("X-Forwarded-For: 127.1, 10.2.2.2", "0.0.0.0"),
+            ("X-Forwarded-For: \"10.0.0.1, 192.0.2.7", "192.0.2.7"),
+            // Empty elements do not count.
+            ("X-Forwarded-For: 192.0.2.7, , 10.2.2.2", "192.0.2.7"),
+            ("X-Forwarded-For: 192.0.2.7, 10.2.2.2,", "192.0.2.7"),
             ("X-Forwarded-For:", "10.0.0.1"),
             ("X-Real-IP: 192.0.2.7", "10.0.0.1"),
         ] {
@@ -235,12 +226,16 @@ mod tests {
             ("for=192.0.2.7;proto=https;host=shop", "192.0.2.7", https, Some("shop")),
             ("For=\"[2001:db8::7]:9\" ; Proto=HTTPS, for=10.1.1.1", "2001:db8::7", https, None),
             ("for=1.1.1.1;proto=https, for=192.0.2.7", "192.0.2.7", None, None),
-            // What a client has left open must not swallow what a proxy has added.
-            ("for=\"1.1.1.1, for=192.0.2.7", "10.0.0.1", None, None),
-            ("for=\"a\\\", for=\"[2001:db8::7]\"", "10.0.0.1", None, None),
-            ("proto=https, for=10.1.1.1", "10.1.1.1", None, None),
-            ("for=_hidden;proto=https", "10.0.0.1", None, None),
-            ("for=192.0.2.7;for=192.0.2.8", "10.0.0.1", None, None),
+            // What a client writes must not swallow what a proxy has added.
+            ("for=\"1.1.1.1, for=192.0.2.7", "192.0.2.7", None, None),
+            ("for=\"a\\\", for=\"[2001:db8::7]\"", "2001:db8::7", None, None),
+            ("for=a;by=\"\\\"\", for=192.0.2.7;proto=https", "192.0.2.7", https, None),
+            ("x!y=1;;, , for=192.0.2.7;by=_b", "192.0.2.7", None, None),
+            // Nor does it count as one.
+            ("proto=https, for=10.1.1.1", "0.0.0.0", https, None),
+            ("for=_hidden;proto=https", "0.0.0.0", https, None),
+            ("for=192.0.2.7;for=192.0.2.8", "0.0.0.0", None, None),
+            ("for=\"10.0.0.1\\\"\"", "0.0.0.0", None, None),
             ("for=192.0.2.7;host=\"a/b\"", "192.0.2.7", None, None),
         ] {
             let found = named(&front, &format!("Forwarded: {value}\r\n"));
@@ -253,8 +248,11 @@ mod tests {
         let front = front("X-Real-IP");
         for (fields, client) in [
             ("X-Real-IP: 192.0.2.7\r\nX-Forwarded-For: 1.1.1.1\r\n", "192.0.2.7"),
-            ("X-Real-IP: 1.1.1.1\r\nX-Real-IP: 192.0.2.7\r\n", "10.0.0.1"),
-            ("X-Real-IP: 1.1.1.1, 192.0.2.7\r\n", "10.0.0.1"),
+            // A proxy that adds a field adds the last.
+            ("X-Real-IP: 1.1.1.1\r\nX-Real-IP: 192.0.2.7\r\n", "192.0.2.7"),
+            ("X-Real-IP: 1.1.1.1, 192.0.2.7\r\n", "192.0.2.7"),
+            ("X-Real-IP: unknown\r\n", "0.0.0.0"),
+            ("X-Real-IP:\r\n", "10.0.0.1"),
         ] {
             assert_eq!(named(&front, fields).0, client, "{fields}");
         }

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use http1::{Method, Name, ResponseHead, Target, write};
+use http1::{Method, Name, ResponseHead, Target, is_one_variable, write};
 use outcome::Fault;
+use policy::fields::names_a_client;
 use runtime::{Either, time};
 use upstream::group::Group;
 use upstream::members::Member;
@@ -94,17 +95,24 @@ pub(crate) fn message(request: &Request, purpose: Purpose<'_>) -> upstream::Requ
     let target = Target::Origin { path_and_query: to.path() };
     let mut message = upstream::Request::new(worker.io.buffer(), method, &target, to.authority());
     let out = message.lines();
+    let front = request.listener.front.as_ref();
+    let id = request.snapshot.config.request_id.as_ref();
     write::end_to_end(out, &head.fields, |field| {
         let left_out = match field.id() {
             Name::Host | Name::ContentLength | Name::ProxyAuthorization => true,
             Name::AcceptEncoding if for_identity => true,
             // What a client writes there means nothing.
             _ if field.name().eq_ignore_ascii_case(CLIENT.as_bytes()) => true,
+            // The other member cannot know whether a trusted proxy wrote these. It gets the client's
+            // address, the URL and our number.
+            _ if front.is_some_and(|front| names_a_client(front, field.name())) => true,
+            _ if id.is_some_and(|id| is_one_variable(field.name(), id.field.as_bytes())) => true,
             _ => is_ours && caching::is_condition_or_range(field.name()),
         };
         !left_out
     });
     request.append_own(out, purpose);
+    request.append_id(out);
     if for_identity {
         out.extend_from_slice(b"Accept-Encoding: identity\r\n");
     }

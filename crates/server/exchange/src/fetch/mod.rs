@@ -182,15 +182,7 @@ impl Request {
             !left_out && edits.keeps(field.name())
         });
         self.append_own(out, purpose);
-        if let Some(id) = id {
-            let new = self.id.map(|id| format!("{id:032x}")).unwrap_or_default();
-            let value = match self.given_id() {
-                b"" => new.as_bytes(),
-                given => given,
-            };
-            // The configuration was checked.
-            let _ = write::field(out, id.field.as_bytes(), value);
-        }
+        self.append_id(out);
         if for_identity && edits.keeps(b"Accept-Encoding") {
             out.extend_from_slice(b"Accept-Encoding: identity\r\n");
         }
@@ -258,6 +250,18 @@ impl Request {
             return true;
         }
         (chain && varies(b"x-forwarded-for")) || (forwarded && varies(b"forwarded"))
+    }
+
+    /// Appends the number of the request, if it is sent on.
+    fn append_id(&self, out: &mut Vec<u8>) {
+        let Some(id) = &self.snapshot.config.request_id else { return };
+        let new = self.id.map(|id| format!("{id:032x}")).unwrap_or_default();
+        let value = match self.given_id() {
+            b"" => new.as_bytes(),
+            given => given,
+        };
+        // The configuration was checked.
+        let _ = write::field(out, id.field.as_bytes(), value);
     }
 
     /// Appends our conditions and our range.
