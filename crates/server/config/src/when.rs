@@ -12,7 +12,7 @@ pub struct When(String);
 impl When {
     /// A condition that holds for each request.
     pub(crate) fn always() -> When {
-        When("path.startsWith('/') || path == '*'".to_owned())
+        When("path.size() > 0".to_owned())
     }
 
     /// The text.
