@@ -103,8 +103,8 @@ pub(crate) fn message(request: &Request, purpose: Purpose<'_>) -> upstream::Requ
             Name::AcceptEncoding if for_identity => true,
             // What a client writes there means nothing.
             _ if field.name().eq_ignore_ascii_case(CLIENT.as_bytes()) => true,
-            // The other member cannot know whether a trusted proxy wrote these. It gets the client's
-            // address, the URL and our number.
+            // The other member cannot know whether a trusted proxy wrote these. It gets the
+            // client's address, the URL and our number.
             _ if front.is_some_and(|front| names_a_client(front, field.name())) => true,
             _ if id.is_some_and(|id| is_one_variable(field.name(), id.field.as_bytes())) => true,
             _ => is_ours && caching::is_condition_or_range(field.name()),
