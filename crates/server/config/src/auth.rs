@@ -6,6 +6,15 @@ use super::here::Here;
 use super::table::{Key, Table, keys};
 use super::value::{Kind, TIMEOUT};
 
+/// The fields that each service gets from us.
+const WRITTEN: [&str; 5] = [
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Method",
+    "X-Forwarded-Uri",
+];
+
 /// A service that is asked whether a request is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
@@ -54,7 +63,7 @@ impl Table for Auth {
             "Fields of its response that the upstream gets, in place of what the client has sent. \
              Where the store is used, they must be in key_fields.", example "[\"X-User\"]";
         user: Kind::Text, user,
-            "The field of its response that names the user, for logs, conditions and quotas.",
+            "The field of its response that names the user, for logs and conditions.",
             example "\"X-User\"";
         timeout: TIMEOUT, timeout, "How long it may take; then the request gets 504.";
     ];
@@ -63,6 +72,13 @@ impl Table for Auth {
         let is_target = |b: u8| b.is_ascii_graphic() && b != b'#';
         if !self.path.starts_with('/') || !self.path.bytes().all(is_target) {
             here.mistake_of("path", "a path begins with /, and has visible characters only");
+        }
+        let is_ours = |name: &&String| {
+            WRITTEN.iter().any(|ours| http1::is_one_variable(name.as_bytes(), ours.as_bytes()))
+        };
+        if let Some(name) = self.fields.iter().find(is_ours) {
+            let text = format!("{name} is written by us, so the client's is not passed on");
+            here.mistake_of("fields", text);
         }
     }
 }

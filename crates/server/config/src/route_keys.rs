@@ -293,7 +293,7 @@ impl Table for RouteTable {
             }
         }
         for (key, is_there) in [
-            ("body_bytes_max", self.body_bytes_max.is_some()),
+            ("body_bytes_max", here.has("body_bytes_max")),
             ("timeouts", self.timeouts.is_some()),
             ("location", !self.location.is_empty()),
             ("cookie", !self.cookie.is_empty()),
@@ -339,15 +339,14 @@ impl Whole for RouteTable {
         if written.contains(&"upstream") {
             return whole;
         }
-        // What is only for responses of upstreams.
+        // What is only for responses of upstreams. A rule may lead to one, so what keeps responses
+        // out of the store stays, and so does the limit for bodies.
         RouteTable {
-            store: true,
             set_cookie: None,
             key: KeySettings::default(),
             lifetime: Vec::new(),
             negative: None,
             peers: false,
-            body_bytes_max: None,
             timeouts: None,
             location: Vec::new(),
             cookie: Vec::new(),

@@ -288,6 +288,16 @@ impl Config {
                     here.mistake_of(&format!("{at}.{key}"), wrong);
                 }
             }
+            let leads = |rule: &Rule| matches!(rule.action, Some(Action::Group(_)));
+            let is_led = !matches!(route.action, Action::Group(_)) && self.rules.iter().any(leads);
+            let auth = route.guard.auth.as_ref().filter(|_| is_led && route.store);
+            if let Some(name) = auth.and_then(|auth| auth.copy.first()) {
+                let text = format!(
+                    "a rule may lead requests for this route to an upstream, whose responses are \
+                     stored for all clients, and {name} is of one client: write store = false"
+                );
+                here.mistake_of(&format!("{at}.auth.copy"), text);
+            }
             for (key, rules) in [("request", &route.request), ("response", &route.response)] {
                 let is_stored = route.store && matches!(route.action, Action::Group(_));
                 let of_client = rules.iter().filter(|_| is_stored).find_map(|rule| {

@@ -13,7 +13,7 @@ use cache::Look;
 use config::{Auth, Timeouts};
 use http1::{Method, ResponseHead, Target, write};
 use outcome::{Fault, Refusal};
-use policy::auth::{Allowed, Refused, allowed, life};
+use policy::auth::{Allowed, Refused, allowed, life, refused};
 use runtime::time;
 use upstream::{BodyLength, To};
 
@@ -33,11 +33,20 @@ impl Request {
         }
         let (worker, group) = (&self.worker, &self.snapshot.groups[group]);
         let message = self.question(auth, group).map_err(|refusal| (refusal, None))?;
-        let of_group = [b"auth", group.config.name.as_bytes(), message.bytes()];
-        let key = worker.cache.hasher.key(&of_group).to_u128();
+        // What is read of the response counts as much as what is asked.
+        let (copy, user) = (auth.copy.join(","), auth.user.as_deref().unwrap_or_default());
+        let of_snapshot = self.snapshot.permissions.to_le_bytes();
+        let name = group.config.name.as_bytes();
+        let read = (copy.as_bytes(), user.as_bytes());
+        let parts = [b"auth", &of_snapshot[..], name, message.bytes(), read.0, read.1];
+        let key = worker.cache.hasher.key(&parts).to_u128();
         if let Some(allowed) = worker.shared.allowed.get(key) {
             return Ok(allowed);
         }
+        if worker.overload.sheds_of(self.peer.ip()) {
+            return Err((Refusal::Overload, None));
+        }
+        let began = time::now();
         let timeouts = Timeouts { total: Some(auth.timeout), ..Timeouts::default() };
         let timeouts = timeouts.or(group.config.timeouts);
         let to = To::Group(Arc::clone(group), 0, None, Some(Arc::new(timeouts)));
@@ -50,17 +59,8 @@ impl Request {
         };
         let (head, mut body) = (answer.head, answer.body);
         let head = head.head();
-        // A response that is read to its end leaves the connection for the next request.
-        let mut bytes = 0;
-        let reading = async {
-            while bytes <= AUTH_BODY_BYTES_MAX {
-                let pulled = body.pull(&worker.upstreams, &mut |data| bytes += data.len()).await;
-                if !matches!(pulled, Ok(false)) {
-                    break;
-                }
-            }
-        };
-        let _ = time::timeout(auth.timeout, reading).await;
+        let reading = body.drain(&worker.upstreams, AUTH_BODY_BYTES_MAX);
+        let _ = time::timeout(auth.timeout.saturating_sub(began.elapsed()), reading).await;
         match head.status {
             200..=299 => {
                 let allowed =
@@ -70,17 +70,10 @@ impl Request {
                 }
                 Ok(allowed)
             }
-            status @ (301 | 302 | 303 | 307 | 308 | 401 | 403) => {
-                let mut lines = Vec::new();
-                for name in ["WWW-Authenticate", "Location", "Set-Cookie"] {
-                    for value in head.fields.values(name.as_bytes()) {
-                        // It was parsed from a head.
-                        let _ = write::field(&mut lines, name.as_bytes(), value);
-                    }
-                }
-                Err((Refusal::AuthRefused, Some(Refused { status, lines })))
-            }
-            _ => Err((Refusal::AuthFailed, None)),
+            status => match refused(status, &head.fields) {
+                Some(refused) => Err((Refusal::AuthRefused, Some(refused))),
+                None => Err((Refusal::AuthFailed, None)),
+            },
         }
     }
 
@@ -99,7 +92,9 @@ impl Request {
             // All of these were parsed from a head, or are made of digits.
             let _ = write::field(out, name.as_bytes(), value);
         };
-        for name in &auth.fields {
+        let chain = self.chain();
+        // A stranger names no client to the service either.
+        for name in auth.fields.iter().filter(|name| chain.keeps(name.as_bytes())) {
             fields.values(name.as_bytes()).for_each(|value| add(name, value));
         }
         add("X-Forwarded-For", self.peer.ip().to_canonical().to_string().as_bytes());

@@ -2,21 +2,15 @@
 
 use std::net::SocketAddr;
 
-use config::{ErrorPage, Page, Role};
-use http1::write;
+use caching::FieldSource;
+use config::{ErrorPage, Role};
 use outcome::Outcome;
+use policy::error_pages::{Answered, answered, keep};
 
 use crate::Exchange;
 use crate::client::{Client, Own};
 use crate::request::Request;
 use crate::step::{Ending, Summary};
-
-/// A page, ready to be sent.
-pub(crate) struct Answered {
-    pub(crate) status: u16,
-    pub(crate) lines: Vec<u8>,
-    pub(crate) text: String,
-}
 
 impl Request {
     /// The page for an error with this status: of its route, or else of the server. `intercepts`:
@@ -40,26 +34,17 @@ impl Request {
     }
 }
 
-fn answered(page: &ErrorPage, status: u16) -> Answered {
-    let mut lines = Vec::new();
-    let (name, value, text) = match &page.page {
-        Page::Content { of_type, text } => ("Content-Type", of_type, text.clone()),
-        Page::Redirect(url) => ("Location", url, String::new()),
-    };
-    // The configuration was checked.
-    let _ = write::field(&mut lines, name.as_bytes(), value.as_bytes());
-    Answered { status: page.status.unwrap_or(status), lines, text }
-}
-
 impl<C: Client> Exchange<'_, C> {
-    /// Sends the page for an upstream's error with this status, if it has one.
+    /// Sends the page for an upstream's error with this status and these fields, if it has one.
     pub(crate) async fn intercept(
         &mut self,
         status: u16,
+        fields: &impl FieldSource,
         (outcome, upstream): (Outcome, Option<SocketAddr>),
     ) -> Option<Ending> {
         let page = self.request.error_page(status, true)?;
-        let Answered { status, lines, text } = answered(page, status);
+        let Answered { status, mut lines, text } = answered(page, status);
+        keep(&mut lines, fields);
         let own = Own {
             status,
             lines: &lines,

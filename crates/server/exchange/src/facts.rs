@@ -15,13 +15,16 @@ use transport::tls::TlsFacts;
 use crate::request::Request;
 use crate::seen::{self, Seen, facts_of_head, split};
 
+/// What conditions read that is noted once for each request.
+const DRAWN: [Reads; 3] = [Reads::TLS, Reads::RANDOM, Reads::TIME];
+
 impl Request {
-    /// Notes what conditions and texts need that the head does not say.
+    /// Notes what conditions and texts need that the head does not say. It is drawn once, so that
+    /// a request meets the guard of the route that it takes.
     pub(crate) fn see(&mut self, connection: Option<&dyn TlsFacts>) {
         let routes = &self.snapshot.routes;
-        let is_needed =
-            routes.has_values() || routes.reads(Reads::TLS) || routes.reads(Reads::RANDOM);
-        if is_needed {
+        let is_needed = routes.has_values() || DRAWN.iter().any(|what| routes.reads(*what));
+        if is_needed && self.seen.is_none() {
             let id = self.id.unwrap_or_else(|| seen::draw(&self.worker.cache.hasher, self.peer));
             let seen = Seen::new(id, connection);
             self.seen = Some(Rc::new(seen));
@@ -39,7 +42,7 @@ impl Request {
             client: self.peer.ip().to_canonical(),
             user: self.user.as_deref(),
             tls: seen.map(|seen| &seen.tls),
-            now_s: time::wall_ms() / 1000,
+            now_s: seen.map_or_else(|| time::wall_ms() / 1000, |seen| seen.now_s),
             random: seen.map_or(0.0, |seen| seen.random),
             ..facts_of_head(&self.listener, (self.method_bytes(), self.fields()), path)
         }

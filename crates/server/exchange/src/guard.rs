@@ -8,13 +8,18 @@ use outcome::Refusal;
 use policy::auth::{Allowed, Refused};
 use policy::forward::Passwords;
 use policy::guards::{Guard, Guarded};
+use policy::reading::Reading;
+use policy::routes::{Chosen, Route};
 
 use cache::Look;
-use conditions::Reads;
+use conditions::{Facts, Reads};
 
 use crate::client::RequestBody;
 use crate::request::Request;
 use crate::routing::ClientConnection;
+
+/// The index of a route, and what its service has said.
+type Copied = (usize, Arc<Allowed>);
 
 impl Request {
     /// Judges the guards of all routes that may be meant. The user is known afterwards, and a login
@@ -25,36 +30,65 @@ impl Request {
     pub(crate) async fn guard(&mut self, connection: &ClientConnection<'_>) -> Result<(), Refusal> {
         self.see(connection.tls);
         let Some(mut meant) = self.meant()? else { return Ok(()) };
-        let (mut user, mut copied) = self.judge_all(&meant).await?;
-        if user.is_some() && self.snapshot.routes.reads(Reads::USER) {
-            // Conditions that read the user may lead to another route.
-            self.user = user;
-            match self.meant()? {
-                None => return Ok(()),
-                Some(again) if again == meant => user = self.user.take(),
-                Some(again) => {
-                    (user, copied) = self.judge_all(&again).await?;
-                    meant = again;
-                }
-            }
-        }
+        let mut asked = meant.clone();
+        let (user, mut copied) = self.judge_all(&meant).await?;
         self.user = user;
-        let routes = &self.snapshot.routes;
-        let is_ours = |at: &usize| routes.get(*at).and_then(|route| route.guard.as_ref());
-        if meant.iter().filter_map(is_ours).any(Guard::takes_login) {
+        if self.user.is_some() && self.snapshot.routes.reads(Reads::USER) {
+            // Conditions that read the user may lead to another route. The user of a guard that was
+            // judged stays: the route was found by it.
+            let Some(again) = self.meant()? else { return Ok(()) };
+            let new: Vec<usize> = again.iter().copied().filter(|at| !asked.contains(at)).collect();
+            let (other, more) = self.judge_all(&new).await?;
+            self.user = other.or(self.user.take());
+            copied.extend(more);
+            asked.extend(new);
+            meant = again;
+        }
+        if self.snapshot.routes.guards(&asked).any(Guard::takes_login) {
             // The upstream's response does not depend on it, so it may be stored for all.
             let head = Rc::make_mut(self.owned_head_mut());
             let is_changed = head.change_fields(|field| field.id() != Name::Authorization, &[]);
             debug_assert!(is_changed, "there are fewer fields than before");
         }
-        self.take_copied(&meant, &copied)?;
+        // What the service of another route has written is not for the routes that are meant.
+        copied.retain(|(at, _)| meant.contains(at));
+        self.take_copied(&asked, &copied)?;
         let all = self.snapshot.config.limits.body_bytes_max;
-        let of_route = |at: &usize| routes_limit(self, *at).or(all);
-        let has_limit = meant.iter().any(|at| routes_limit(self, *at).is_some());
-        let limits = meant.iter().map(|at| of_route(at).unwrap_or(u64::MAX));
-        let body_bytes_max = limits.min().filter(|_| has_limit).or(all);
-        self.guarded = Some(Box::new(Guarded { refused_at: None, answer: None, body_bytes_max }));
+        let body_bytes_max = self.snapshot.routes.body_bytes_max(&meant, all);
+        let passed = Guarded { body_bytes_max, judged: meant, ..Guarded::default() };
+        self.guarded = Some(Box::new(passed));
         Ok(())
+    }
+
+    /// Whether the guards of all routes that may be meant have let the request pass. What a guard
+    /// changes in a request may lead it to another route, and so may a switch that is turned
+    /// meanwhile: that route was not judged, so the request must not take it.
+    pub(crate) fn is_judged(
+        &self,
+        reading: Reading<'_>,
+        choice: &Chosen,
+        facts: Option<&Facts<'_>>,
+    ) -> bool {
+        // The member that the client has asked has judged its guards.
+        let is_judged = self.listener.cluster;
+        is_judged || self.snapshot.routes.are_judged(self.judged(), (reading, choice, facts))
+    }
+
+    fn judged(&self) -> &[usize] {
+        self.guarded.as_ref().map_or(&[], |guarded| &guarded.judged)
+    }
+
+    /// Whether a service has written, or removed, fields of the request.
+    pub(crate) fn has_copied(&self) -> bool {
+        self.snapshot.routes.copied(self.judged()).next().is_some()
+    }
+
+    /// Whether all of these fields are in the key of this route. If not, a stored response could be
+    /// that of another client.
+    pub(crate) fn has_copied_in_key(&self, route: &Route) -> bool {
+        let fields = &route.config.key.fields;
+        let is_in_key = |name: &String| fields.iter().any(|one| one.eq_ignore_ascii_case(name));
+        self.snapshot.routes.copied(self.judged()).all(is_in_key)
     }
 
     /// The routes that may be meant; `None`: a rule answers the request. A rule that reads the user
@@ -74,16 +108,13 @@ impl Request {
 
     /// Puts the fields of the services' responses in place of those of the client. They come before
     /// everything that reads the request from here on, such as the cache key.
-    fn take_copied(&mut self, meant: &[usize], copied: &[Arc<Allowed>]) -> Result<(), Refusal> {
+    fn take_copied(&mut self, asked: &[usize], copied: &[Copied]) -> Result<(), Refusal> {
         let snapshot = Rc::clone(&self.snapshot);
-        let guards =
-            meant.iter().filter_map(|at| snapshot.routes.get(*at).and_then(|r| r.guard.as_ref()));
-        let names: Vec<&String> =
-            guards.filter_map(Guard::auth).flat_map(|(auth, _)| &auth.copy).collect();
+        let names: Vec<&String> = snapshot.routes.copied(asked).collect();
         if names.is_empty() {
             return Ok(());
         }
-        let all = copied.iter().flat_map(|allowed| &allowed.fields);
+        let all = copied.iter().flat_map(|(_, allowed)| &allowed.fields);
         let added: Vec<(&[u8], &[u8])> =
             all.map(|(name, value)| (name.as_bytes(), &value[..])).collect();
         let keeps = |field: Field<'_>| {
@@ -100,7 +131,7 @@ impl Request {
     async fn judge_all(
         &mut self,
         routes: &[usize],
-    ) -> Result<(Option<Arc<[u8]>>, Vec<Arc<Allowed>>), Refusal> {
+    ) -> Result<(Option<Arc<[u8]>>, Vec<Copied>), Refusal> {
         let snapshot = Rc::clone(&self.snapshot);
         let worker = Rc::clone(&self.worker);
         let (mut user, mut copied) = (None, Vec::new());
@@ -122,14 +153,14 @@ impl Request {
                         None => Ok(()),
                         Some((auth, group)) => self.authorised(auth, group).await.map(|allowed| {
                             user = user.take().or_else(|| allowed.user.clone());
-                            copied.push(allowed);
+                            copied.push((*at, allowed));
                         }),
                     }
                 }
             };
             if let Err((refusal, answer)) = judged {
-                let (refused_at, body_bytes_max) = (Some(*at), None);
-                self.guarded = Some(Box::new(Guarded { refused_at, answer, body_bytes_max }));
+                let refused = Guarded { refused_at: Some(*at), answer, ..Guarded::default() };
+                self.guarded = Some(Box::new(refused));
                 return Err(refusal);
             }
         }
@@ -168,9 +199,4 @@ impl Request {
         body.limit(most);
         Ok(())
     }
-}
-
-/// The limit of a route for the content of requests.
-fn routes_limit(request: &Request, at: usize) -> Option<u64> {
-    request.snapshot.routes.get(at)?.config.body_bytes_max
 }

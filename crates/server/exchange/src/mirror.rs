@@ -55,16 +55,8 @@ impl Request {
 
 async fn sent(copy: Request, _counted: Counted) {
     let message = copy.message(Purpose::Pass(BodyLength::None));
-    let answer = match hierarchy::exchange(&copy, &message, &mut |_| {}).await {
-        Ok(answer) => answer,
-        Err(fault) => return tracing::debug!(%fault, "a copy of a request got no answer"),
-    };
-    // A response that is read to its end leaves the connection for the next request.
-    let (mut body, mut bytes) = (answer.body, 0);
-    while bytes <= MIRRORED_BYTES_MAX {
-        let pulled = body.pull(&copy.worker.upstreams, &mut |data| bytes += data.len()).await;
-        if !matches!(pulled, Ok(false)) {
-            break;
-        }
+    match hierarchy::exchange(&copy, &message, &mut |_| {}).await {
+        Ok(mut answer) => answer.body.drain(&copy.worker.upstreams, MIRRORED_BYTES_MAX).await,
+        Err(fault) => tracing::debug!(%fault, "a copy of a request got no answer"),
     }
 }

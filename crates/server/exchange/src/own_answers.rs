@@ -36,13 +36,13 @@ use crate::Exchange;
 use crate::cache_status::proxy_status_line;
 use crate::client::{Client, Gone, Own, RequestBody, Response};
 use crate::cluster::{self, DONE, is_of_member};
-use crate::error_pages::Answered;
 use crate::fetch::hierarchy;
 use crate::limits::{DIGEST_PAUSE, PURGE_MESSAGE_BYTES_MAX};
 use crate::request::{Request, RequestedUri};
 use crate::shared::Made;
 use crate::spread::{self, PURGE_PATH, Spread};
 use crate::step::{Ending, Summary};
+use policy::error_pages::Answered;
 
 impl<C: Client> Exchange<'_, C> {
     /// Sends a response that the proxy generates.

@@ -159,6 +159,9 @@ impl Request {
         if !choice.is_sole && routes.evades(reading, &choice, facts.as_ref(), &fields) {
             return Err(Refusal::Ambiguous);
         }
+        if !self.is_judged(reading, &choice, facts.as_ref()) {
+            return Err(Refusal::Ambiguous);
+        }
         let route = choice.at.and_then(|at| routes.get(at));
         let takes_early = choice.is_sole && route.is_some_and(|route| route.config.early_data);
         if connection.is_early && !takes_early {
@@ -176,7 +179,8 @@ impl Request {
         };
         let preface = Preface::of(group.config.proxy_header, || self.ends(connection));
         let mut stored_path = reading.origin_form();
-        let mut stores = choice.is_sole && routes.stores(&choice);
+        let may_store = choice.is_sole && routes.stores(&choice);
+        let mut stores = may_store && self.has_copied_in_key(route);
         let mut sends_key = true;
         if let Some(settings) = &route.key {
             let as_requested = stored_path;

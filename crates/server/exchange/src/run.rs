@@ -37,8 +37,9 @@ use crate::client::Client;
 use crate::fetch::pass::{self, Passed};
 use crate::fetch::{flight, owner};
 use crate::limits::BODIES_LOST_MAX;
+use crate::request::Class;
 use crate::step::{Ending, FromStore, Held, Provenance, Serving, Step};
-use crate::{Exchange, connect, from_files, own_answers, upgrade};
+use crate::{Exchange, connect, from_files, own_answers, unless_left, upgrade};
 
 /// How often a request looks into the store again after another request's fetch could not answer
 /// it.
@@ -96,9 +97,11 @@ impl<C: Client> Exchange<'_, C> {
         if self.is_taken_at(Stage::User) {
             Box::pin(self.take(Stage::User)).await?;
         }
-        let mut step = self.request.route(class, &self.connection).await?;
+        let mut step = self.routed(class).await?;
         self.request.limit_body(body)?;
-        self.request.mirror();
+        if !matches!(step, Step::LookForFile(_)) {
+            self.request.mirror();
+        }
         loop {
             debug_assert!(tries.looks <= LOOKS_MAX && tries.bodies_lost <= BODIES_LOST_MAX);
             if step.needs_upstream() {
@@ -119,7 +122,12 @@ impl<C: Client> Exchange<'_, C> {
                 Step::LookForFile(otherwise) => {
                     match Box::pin(from_files::answer_with_file(self)).await? {
                         Some(ending) => return Ok(ending),
-                        None => *otherwise,
+                        None => {
+                            if !matches!(*otherwise, Step::Refuse(_)) {
+                                self.request.mirror();
+                            }
+                            *otherwise
+                        }
                     }
                 }
                 Step::AnswerWithDigest(made) => {
@@ -187,6 +195,21 @@ impl<C: Client> Exchange<'_, C> {
                 Step::End(ending) => return Ok(ending),
             }
         }
+    }
+
+    /// The first step. A guard may cost a request to a service, so it ends when the client leaves,
+    /// unless the request may go on for its route, which is not known yet.
+    async fn routed(&mut self, class: Class) -> Result<Step, Refusal> {
+        let Exchange { request, connection, client, .. } = self;
+        let routes = &request.snapshot.routes;
+        if !routes.has_guards() || routes.finish_abandoned() {
+            return request.route(class, connection).await;
+        }
+        if client.is_gone() {
+            return Err(Refusal::Cancelled);
+        }
+        let left = client.gone();
+        Box::pin(unless_left(left, request.route(class, connection))).await?
     }
 
     /// Looks into the store, after an entry that memory lacks has been read from the disk.

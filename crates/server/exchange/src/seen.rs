@@ -21,6 +21,8 @@ pub(crate) struct Seen {
     pub(crate) random: f64,
     /// No other request has this number.
     pub(crate) id: u128,
+    /// When it was drawn, in unix seconds.
+    pub(crate) now_s: u64,
     /// The names of its TLS connection.
     pub(crate) tls: TlsNames,
 }
@@ -78,7 +80,7 @@ impl Seen {
                     subject.map(|subject| String::from_utf8_lossy(&subject).into_owned());
             });
         }
-        Seen { random, id, tls }
+        Seen { random, id, now_s: time::wall_ms() / 1000, tls }
     }
 }
 

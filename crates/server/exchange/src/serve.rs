@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cache::flight::{Found, Next, Reader, Settled};
 use cache::forms::{Away, Made};
 use cache::ranges::{Content, Parts};
-use cache::stored::{Head, Stored, is_tag_field};
+use cache::stored::{Head, Stored, Wire, is_tag_field};
 use cache::{Look, Lookup, Query};
 use caching::ContentRange;
 use caching::cache_status::Forward;
@@ -41,7 +41,7 @@ impl<C: Client> Exchange<'_, C> {
         let status = held.head().status;
         if self.may_intercept(status) {
             let of = (provenance.cache_status.outcome, provenance.upstream);
-            if let Some(ending) = runtime::boxed(self.intercept(status, of)).await {
+            if let Some(ending) = runtime::boxed(self.intercept(status, held.head(), of)).await {
                 return Step::End(ending);
             }
         }
@@ -214,7 +214,7 @@ impl<C: Client> Exchange<'_, C> {
         let (head, provenance) = (&head, &provenance);
         if self.may_intercept(head.status) {
             let of = (provenance.cache_status.outcome, provenance.upstream);
-            if let Some(ending) = runtime::boxed(self.intercept(head.status, of)).await {
+            if let Some(ending) = runtime::boxed(self.intercept(head.status, &**head, of)).await {
                 return ending;
             }
         }
@@ -378,7 +378,8 @@ impl<C: Client> Exchange<'_, C> {
         let status = answer.head.head().status;
         if self.may_intercept(status) {
             let of = (Outcome::Pass, answer.body.address());
-            if let Some(ending) = runtime::boxed(self.intercept(status, of)).await {
+            let fields = Wire(answer.head.head().fields);
+            if let Some(ending) = runtime::boxed(self.intercept(status, &fields, of)).await {
                 return ending;
             }
         }

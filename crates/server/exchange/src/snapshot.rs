@@ -40,6 +40,8 @@ pub struct Snapshot {
     pub via: ViaNames,
     /// The quotas, if there are any.
     pub quotas: Option<Arc<Quotas>>,
+    /// Its number among the keys of permissions that are remembered.
+    pub(crate) permissions: u64,
 }
 
 impl Snapshot {
@@ -71,7 +73,8 @@ impl Snapshot {
             &shared.cache.hasher,
         );
         let config = Arc::new(config);
-        Snapshot { groups, routes, forward, peers, cluster, via, quotas, config }
+        let permissions = shared.allowed.renewed();
+        Snapshot { groups, routes, forward, peers, cluster, via, quotas, permissions, config }
     }
 
     /// Whether clients of such a listener see the fields that carry cache tags.

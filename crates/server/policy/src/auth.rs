@@ -4,11 +4,12 @@
 //! What never happens: a refusal is remembered; more is remembered than a limit.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use config::Auth;
-use http1::{Fields, tokens};
+use http1::{Fields, tokens, write};
 use runtime::time::{self, Instant};
 
 use crate::limits::{AUTH_COPIED_BYTES_MAX, AUTH_KNOWN_FOR, AUTH_KNOWN_MAX};
@@ -33,9 +34,19 @@ pub struct Refused {
 
 /// Permissions that the service has allowed to be remembered.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<HashMap<u128, (Instant, Arc<Allowed>)>>);
+pub struct Known {
+    known: Mutex<HashMap<u128, (Instant, Arc<Allowed>)>>,
+    configurations: AtomicU64,
+}
 
 impl Known {
+    /// Forgets all of them for a new configuration. Returns its number, which is part of its keys:
+    /// requests that began with the old configuration may still add permissions.
+    pub fn renewed(&self) -> u64 {
+        self.known().clear();
+        self.configurations.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The permission of this key.
     pub fn get(&self, key: u128) -> Option<Arc<Allowed>> {
         let known = self.known();
@@ -54,7 +65,7 @@ impl Known {
 
     /// Nothing panics while it holds this lock.
     fn known(&self) -> MutexGuard<'_, HashMap<u128, (Instant, Arc<Allowed>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,6 +83,21 @@ pub fn allowed(auth: &Auth, fields: &Fields<'_>) -> Option<Allowed> {
     bytes += user.map_or(0, <[u8]>::len);
     allowed.user = user.map(Arc::from);
     (bytes <= AUTH_COPIED_BYTES_MAX).then_some(allowed)
+}
+
+/// What the client gets of a response that refuses the request; `None`: the service has failed.
+pub fn refused(status: u16, fields: &Fields<'_>) -> Option<Refused> {
+    if !matches!(status, 301 | 302 | 303 | 307 | 308 | 401 | 403) {
+        return None;
+    }
+    let mut lines = Vec::new();
+    for name in ["WWW-Authenticate", "Location", "Set-Cookie"] {
+        for value in fields.values(name.as_bytes()) {
+            // It was parsed from a head.
+            let _ = write::field(&mut lines, name.as_bytes(), value);
+        }
+    }
+    Some(Refused { status, lines })
 }
 
 /// How long a permission may be remembered.

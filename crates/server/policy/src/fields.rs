@@ -40,6 +40,13 @@ pub enum Chain<'e> {
     Dropped(&'e Front),
 }
 
+impl Chain<'_> {
+    /// Whether a field is passed on that came with the request.
+    pub fn keeps(&self, name: &[u8]) -> bool {
+        !matches!(self, Chain::Dropped(front) if names_a_client(front, name))
+    }
+}
+
 impl<'e> Edits<'e> {
     /// `rules` are those of the route; `forwarded` is how the group of servers learns of the
     /// client.

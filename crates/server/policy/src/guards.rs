@@ -116,6 +116,9 @@ pub struct Guarded {
     pub answer: Option<Refused>,
     /// The number of bytes of content that the request may have, if a route has a limit.
     pub body_bytes_max: Option<u64>,
+    /// The indices of the routes whose guards have let the request pass. It takes no other route
+    /// that has a guard.
+    pub judged: Vec<usize>,
 }
 
 /// Why the networks of a guard can be read.

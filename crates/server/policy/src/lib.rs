@@ -31,6 +31,7 @@ pub mod auth;
 pub mod captures;
 pub mod client_hello;
 pub mod dry;
+pub mod error_pages;
 pub mod explained;
 pub mod fields;
 pub mod forward;

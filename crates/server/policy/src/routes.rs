@@ -68,6 +68,8 @@ pub struct Routes {
     uncoded_any: bool,
     /// Whether a route has a guard, or a limit for bodies.
     has_guards: bool,
+    /// Whether requests for a route go on after their client has left.
+    finishes_abandoned: bool,
     /// Whether maintenance is on, if there is a rule for it.
     maintenance: Option<Arc<Switch>>,
     /// Whether a hit has to look for its route while maintenance is off.
@@ -226,6 +228,7 @@ impl Routes {
             has_guards: all
                 .iter()
                 .any(|one| one.guard.is_some() || one.config.body_bytes_max.is_some()),
+            finishes_abandoned: all.iter().any(|one| one.config.finish_abandoned),
             needs_exchange: needs_exchange(reads),
             maintenance,
             concern_hits_usually: false,

@@ -676,6 +676,18 @@ impl UpstreamBody {
         self.noted(pulled)
     }
 
+    /// Reads the body to its end, or as long as it has no more than this many bytes, and throws it
+    /// away. A body that is read to its end leaves the connection for the next request.
+    pub async fn drain(&mut self, core: &Upstreams, bytes_max: usize) {
+        let mut bytes = 0;
+        while bytes <= bytes_max {
+            let pulled = self.pull(core, &mut |data| bytes += data.len()).await;
+            if !matches!(pulled, Ok(false)) {
+                return;
+            }
+        }
+    }
+
     /// As [`Self::pull`], but content of a long body is not copied and does not go to `sink`, if
     /// `shares` allows that.
     pub async fn pull_or_share(

@@ -578,3 +578,37 @@ fn no_upstream_is_needed_where_none_is_used() {
     assert!(parse(&redirect).unwrap().config.groups.is_empty());
     assert!(parse(listen).unwrap_err()[0].message.contains("[[route]]"));
 }
+
+/// The service got a stranger's address first; and a response for one user went to all.
+#[test]
+fn a_service_gets_our_fields_once_and_what_it_writes_is_not_stored_for_all() {
+    let of = |fields: &str, action: &str| {
+        let text = format!(
+            "{SMALL}[[route]]\n{action}\n[route.auth]\nupstream = 'site'\n{fields}\n\
+             [[rule]]\nwhen = \"path == '/app'\"\nupstream = 'site'\n"
+        );
+        parse(&text).map(|_| ()).map_err(|found| found[0].message.clone())
+    };
+    let redirect = "redirect = 'https://a.example/'";
+    assert_eq!(of("fields = ['Cookie', 'X-Real-IP']", redirect), Ok(()));
+    for name in ["X-Forwarded-For", "x_forwarded_uri"] {
+        let wrong = of(&format!("fields = ['{name}']"), redirect).unwrap_err();
+        assert!(wrong.contains("is written by us"), "{wrong}");
+    }
+    let copy = "copy = ['X-User']";
+    let wrong = of(copy, redirect).unwrap_err();
+    assert!(wrong.contains("write store = false"), "{wrong}");
+    assert_eq!(of(copy, &format!("{redirect}\nstore = false")), Ok(()));
+}
+
+/// A rule led requests for the part to an upstream, which stored what the route keeps out.
+#[test]
+fn a_part_that_answers_keeps_the_store_and_the_limit_of_its_route() {
+    let text = format!(
+        "{SMALL}[[route]]\nupstream = 'site'\nstore = false\nbody_bytes_max = 9\n\
+         part = [{{ prefix = '/old', redirect = 'https://a.example/' }}]\n"
+    );
+    let config = parse(&text).unwrap().config;
+    let part = &config.routes[0];
+    assert_eq!((part.store, part.body_bytes_max), (false, Some(9)));
+}

@@ -218,12 +218,22 @@ impl Request {
         };
         let rules = self.request_changes();
         let uri = (self.to().realm.scheme, self.to().authority());
-        let chain = match &self.listener.front {
+        Edits::new((rules, forwarded), (self.peer, self.chain()), uri)
+    }
+
+    /// What becomes of the fields in which proxies before us have named the client.
+    pub(crate) fn chain(&self) -> Chain<'_> {
+        match &self.listener.front {
             None => Chain::Kept,
             Some(_) if self.listener.is_of_front => Chain::Read,
             Some(front) => Chain::Dropped(front),
-        };
-        Edits::new((rules, forwarded), (self.peer, chain), uri)
+        }
+    }
+
+    /// Whether trailers of the request are passed on. A server may take them for fields, which
+    /// must not be around what we have written.
+    pub(super) fn passes_trailers(&self) -> bool {
+        self.edits().is_plain() && self.snapshot.config.request_id.is_none() && !self.has_copied()
     }
 
     /// Whether a response varies by a field into which the address of the client is written on the

@@ -58,7 +58,7 @@ pub(crate) async fn pass<C: Client>(
     let mut message = exchange.request.message(Purpose::Pass(body.length()));
     let own = own_watch(&exchange.request);
     if is_held(exchange, body) {
-        let trailers = exchange.request.edits().is_plain();
+        let trailers = exchange.request.passes_trailers();
         let held = runtime::boxed(hold(body, &mut message, trailers)).await;
         held.map_err(|fault| unanswered(&exchange.request.worker.io, fault))?;
     } else if exchange.has_body {
@@ -402,7 +402,7 @@ async fn with_body<C: Client>(
 ) -> Result<Ending, Refusal> {
     let worker = Rc::clone(&exchange.request.worker);
     let unanswered = |fault| unanswered(&worker.io, fault);
-    let passes_trailers = exchange.request.edits().is_plain();
+    let passes_trailers = exchange.request.passes_trailers();
     let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
     let request = &exchange.request;

@@ -9,6 +9,7 @@ use outcome::Refusal;
 
 use super::{Chosen, Routes};
 use crate::captures::Captured;
+use crate::guards::Guard;
 use crate::reading::Reading;
 use crate::reading::path::{decoded, normalised};
 use crate::rules::{Rule, RuleSet, Rules, Switch, changes};
@@ -40,6 +41,49 @@ impl Routes {
     /// Whether maintenance is on, in words; `None`: there is no rule for it.
     pub fn maintenance(&self) -> Option<&Switch> {
         self.maintenance.as_deref()
+    }
+
+    /// The guards of these routes.
+    pub fn guards<'r>(&'r self, routes: &'r [usize]) -> impl Iterator<Item = &'r Guard> {
+        routes.iter().filter_map(|at| self.get(*at)?.guard.as_ref())
+    }
+
+    /// The names of the fields that services write into requests for these routes.
+    pub fn copied<'r>(&'r self, routes: &'r [usize]) -> impl Iterator<Item = &'r String> {
+        self.guards(routes).filter_map(Guard::auth).flat_map(|(auth, _)| &auth.copy)
+    }
+
+    /// The number of bytes of content that requests for all of these routes may have; `all` is the
+    /// number where a route has none.
+    pub fn body_bytes_max(&self, routes: &[usize], all: Option<u64>) -> Option<u64> {
+        let of_route = |at: &usize| self.get(*at)?.config.body_bytes_max;
+        let has_limit = routes.iter().any(|at| of_route(at).is_some());
+        let limits = routes.iter().map(|at| of_route(at).or(all).unwrap_or(u64::MAX));
+        limits.min().filter(|_| has_limit).or(all)
+    }
+
+    /// Whether a request may take this choice after the guards of these routes have let it pass: a
+    /// rule answers it, or each route that may be meant was judged or has nothing to judge.
+    pub fn are_judged(
+        &self,
+        judged: &[usize],
+        (reading, chosen, facts): (Reading<'_>, &Chosen, Option<&Facts<'_>>),
+    ) -> bool {
+        if !self.has_guards() || self.answers_by_rule(chosen).is_some() {
+            return true;
+        }
+        let is_open = |at: &usize| {
+            let route = &self.all[*at];
+            route.guard.is_none() && route.config.body_bytes_max.is_none()
+        };
+        let meant = self.meant(reading, chosen, facts);
+        meant.is_some_and(|meant| meant.iter().all(|at| judged.contains(at) || is_open(at)))
+    }
+
+    /// Whether requests for some route go on after their client has left.
+    #[inline]
+    pub fn finish_abandoned(&self) -> bool {
+        self.finishes_abandoned
     }
 
     /// Whether errors of upstreams have pages.

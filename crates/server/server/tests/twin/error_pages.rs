@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use config::{ErrorPage, Maintenance, Page, Path, Route};
+use config::{ErrorPage, FieldRule, Maintenance, Page, Path, Route};
 use server::Config;
 
 use crate::common::Response;
@@ -59,6 +59,28 @@ fn our_own_errors_have_the_page_of_their_route_or_of_the_server() {
         let post = b"POST /shop HTTP/1.1\r\nHost: site\r\nContent-Length: 4\r\n\r\nbody";
         let got = client.ask(post).await;
         assert_eq!((got.status, body(&got)), (413, "shop"));
+    });
+}
+
+/// A browser did not ask for the login that the upstream needs.
+#[test]
+fn a_page_keeps_what_the_client_needs_of_the_error() {
+    let config = || {
+        let mut shop = at("/shop");
+        shop.error_pages = vec![ErrorPage { intercept: true, ..page(&[401, 503], "sorry") }];
+        let set = |name: &str, value: &str| FieldRule::Set(name.to_owned(), value.to_owned());
+        shop.response = vec![set("WWW-Authenticate", "Basic realm=a"), set("Retry-After", "7")];
+        with(vec![shop], Vec::new())
+    };
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for query in ["status=401", "status=503&cc=max-age=60", "status=503&cc=max-age=60"] {
+            let got = get(&mut client, &format!("/shop?size=9&{query}")).await;
+            assert_eq!(body(&got), "sorry");
+            assert_eq!(got.field("www-authenticate"), Some("Basic realm=a"), "{query}");
+            assert_eq!(got.field("retry-after"), Some("7"), "{query}");
+            assert_eq!(got.field("x-target"), None, "{query}");
+        }
     });
 }
 

@@ -2,13 +2,16 @@
 //! files change, and by all spellings of their paths.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use config::{Action, Files, Group, Path, Route};
+use config::{Action, Files, Group, Path, Route, Rule};
 use runtime::fs::{File, OpenOptions};
+use runtime::time::sleep;
 use server::{Config, Origin as OriginUrl};
 
 use crate::common::Response;
-use crate::origin::expected;
+use crate::conditions::rule;
+use crate::origin::{Origin, expected};
 use crate::world::{Client, ORIGIN, World, address, each_way, reverse};
 
 const BYTES: usize = 200_000;
@@ -112,5 +115,28 @@ fn files_come_first_and_the_upstream_has_the_rest() {
             assert!(got.body != body(6) && got.body != body(7), "{target}: {got:?}");
         }
         assert!(world.counter("from_files") >= 10);
+    });
+}
+
+/// A copy was sent of a request that a file answers.
+#[test]
+fn what_a_file_answers_is_not_mirrored() {
+    const OTHER: &str = "10.0.0.3:80";
+    let config = || {
+        let mut config = config();
+        config.groups.push(Group::of("other", [OriginUrl::at(address(OTHER))]));
+        config.rules =
+            vec![Rule { mirror: Some("other".to_owned()), ..rule("all", "path != '/x'") }];
+        config
+    };
+    each_way(config, async |world: Rc<World>| {
+        let other = Origin::start(address(OTHER));
+        put("there", body(5)).await;
+        let mut client = Client::new().await;
+        assert_eq!(get(&mut client, "/there", "").await.body, body(5));
+        assert_eq!(get(&mut client, "/gone?size=9", "").await.status, 200);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((other.count("/there"), other.count("/gone?size=9")), (0, 1));
+        assert_eq!(world.origin.count("/gone?size=9"), 1);
     });
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use config::{
     Auth, FieldRule, ForwardedFields, Front, Guard, Path, Route, Rule, Satisfy, Timeouts, Users,
 };
+use runtime::time::{now, sleep};
 use server::Config;
 
 use crate::common::Response;
@@ -390,5 +391,200 @@ fn a_field_that_the_service_does_not_write_is_absent() {
         let seen = world.origin.seen.borrow();
         let last = seen.last().unwrap();
         assert_eq!((&*last.target, last.field("x-user")), ("/a?size=3", None));
+    });
+}
+
+fn only_if(when: &str, route: Route) -> Route {
+    Route { when: Some(when.parse().unwrap()), ..route }
+}
+
+/// The guard was judged by one number, and the request was routed by another one.
+#[test]
+fn one_number_is_drawn_for_a_request() {
+    let config = || {
+        let half = Rule { action: answer(410), ..rule("half", "random < 0.5") };
+        with(vec![guarded("/", networks(&["192.0.2.0/24"]))], vec![half])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let mut answered = 0;
+        for _ in 0..40 {
+            let got = get(&mut client, "/a?size=3", "").await;
+            assert!(matches!(got.status, 403 | 410), "{}", got.status);
+            answered += u32::from(got.status == 410);
+        }
+        assert!((1..40).contains(&answered), "{answered}");
+        assert_eq!(world.origin.seen.borrow().len(), 0);
+    });
+}
+
+/// A field that the service writes, or the login that is removed, led to a route that was not
+/// judged.
+#[test]
+fn what_a_guard_changes_leads_to_no_route_that_was_not_judged() {
+    let config = || {
+        let admin = guarded("/s", networks(&["192.0.2.0/24"]));
+        let admin = only_if("fields['cache-tag'] == 'admin'", admin);
+        let partner = only_if("'authorization' in fields", guarded("/l", logins()));
+        let mut routes = vec![
+            admin,
+            guarded("/s", asking(&["Cache-Tag"])),
+            partner,
+            guarded("/l", networks(&["192.0.2.0/24"])),
+        ];
+        routes.iter_mut().for_each(|route| route.store = false);
+        with(routes, Vec::new())
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for (target, fields, status) in [
+            ("/s?size=3", "X-Answer: tag=admin\r\n", 400),
+            ("/s?size=3", "X-Answer: tag=user\r\n", 200),
+            ("/l?size=3", LOGIN, 400),
+            ("/l?size=3", "", 403),
+        ] {
+            let got = get(&mut client, target, fields).await;
+            assert_eq!(got.status, status, "{target} {fields}");
+        }
+        assert_eq!((world.origin.count("/s?size=3"), world.origin.count("/l?size=3")), (1, 0));
+    });
+}
+
+/// The login, and a field that only the service may write, came to the upstream.
+#[test]
+fn a_route_that_is_found_by_the_user_gets_neither_login_nor_forged_fields() {
+    let config = || {
+        let of_user = only_if("user == 'a'", guarded("/", networks(&["127.0.0.0/8"])));
+        let merged = Guard { users: logins().users, ..asking(&["Cache-Tag"]) };
+        let mut first = guarded("/", merged);
+        first.key.fields = vec!["Cache-Tag".to_owned()];
+        with(vec![of_user, first], Vec::new())
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let fields = format!("{LOGIN}Cache-Tag: forged\r\nX-Answer: tag=real&size=3\r\n");
+        assert_eq!(get(&mut client, "/a?size=3", &fields).await.status, 200);
+        assert_eq!(get(&mut client, "/a?size=3", "").await.status, 401);
+        let seen = world.origin.seen.borrow();
+        let last = seen.last().unwrap();
+        assert_eq!(&*last.target, "/a?size=3");
+        assert_eq!((last.field("authorization"), last.field("cache-tag")), (None, None));
+    });
+}
+
+/// A remembered permission of one route gave another route the wrong fields.
+#[test]
+fn a_permission_is_remembered_for_what_is_read_of_it() {
+    let config = || {
+        let route = |prefix: &str, copy: &str| {
+            let mut guard = asking(&[copy]);
+            guard.auth.as_mut().unwrap().with_url = false;
+            Route { store: false, ..guarded(prefix, guard) }
+        };
+        with(vec![route("/one", "ETag"), route("/two", "Cache-Tag")], Vec::new())
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let fields = "X-Answer: etag=x&tag=y&size=3&cc=max-age=60\r\n";
+        for target in ["/one?a", "/two?a", "/one?b", "/two?b"] {
+            assert_eq!(get(&mut client, target, fields).await.status, 200);
+        }
+        let seen = world.origin.seen.borrow();
+        let of = |target: &str| {
+            let one = seen.iter().find(|one| one.target == target).unwrap();
+            (one.field("etag").is_some(), one.field("cache-tag"))
+        };
+        assert_eq!((of("/one?a"), of("/one?b")), ((true, None), (true, None)));
+        assert_eq!((of("/two?a"), of("/two?b")), ((false, Some("y")), (false, Some("y"))));
+        assert_eq!(world.origin.count("/check?size=3"), 2);
+    });
+}
+
+/// A rule led to an upstream, and the key of the route lacked what the service had written.
+#[test]
+fn a_rule_that_leads_to_an_upstream_stores_nothing_of_one_user() {
+    let config = || {
+        let location = "https://login/".to_owned();
+        let action = config::Action::Redirect { status: 302, location, with_path: false };
+        let route = Route { action, ..guarded("/", asking(&["Cache-Tag"])) };
+        let app = Some(config::Action::Group("first".to_owned()));
+        let app = Rule { action: app, ..rule("app", "path.startsWith('/app')") };
+        with(vec![route], vec![app])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let target = "/app/me?size=9&cc=max-age=60";
+        for user in ["alice", "bob"] {
+            let fields = format!("X-Answer: tag={user}&size=9&cc=max-age=60\r\n");
+            let got = get(&mut client, target, &fields).await;
+            assert_eq!((got.status, is_hit(&got)), (200, false), "{user}");
+            let seen = world.origin.seen.borrow();
+            assert_eq!(seen.last().unwrap().field("cache-tag"), Some(user));
+        }
+        assert_eq!(get(&mut client, "/other", "").await.status, 302);
+    });
+}
+
+/// A server may take a trailer for a field that only the service may write.
+#[test]
+fn trailers_are_not_passed_on_around_what_a_service_writes() {
+    let config = || {
+        let asked = Route { store: false, ..guarded("/asked", asking(&["X-User"])) };
+        with(vec![asked, guarded("/", Guard::default())], Vec::new())
+    };
+    crate::world::each_way_http1(config, async |world: Rc<World>| {
+        for (target, passed) in [("/asked?size=3", 0), ("/open?size=3", 1)] {
+            let request = format!(
+                "POST {target} HTTP/1.1\r\nHost: site\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 3\r\nabc\r\n0\r\nX-User: admin\r\n\r\n"
+            );
+            let got = Client::new().await.ask(request.as_bytes()).await;
+            assert_eq!(got.status, 200, "{target}");
+            let seen = world.origin.seen.borrow();
+            assert_eq!(seen.last().unwrap().trailers.len(), passed, "{target}");
+        }
+    });
+}
+
+/// The service took the first of two addresses, which was that of the stranger.
+#[test]
+fn a_stranger_names_no_client_to_a_service() {
+    let config = || {
+        let mut guard = asking(&[]);
+        guard.auth.as_mut().unwrap().fields.push("X-Real-IP".to_owned());
+        let mut config = trusting(with(vec![guarded("/", guard)], Vec::new()), "X-Real-IP");
+        for listener in &mut config.listeners {
+            let networks = vec!["10.0.0.0/8".parse().unwrap()];
+            let front = listener.front.as_deref().unwrap().clone();
+            listener.front = Some(Arc::new(Front { networks, ..front }));
+        }
+        config
+    };
+    each_way(config, async |world: Rc<World>| {
+        let fields = "X-Real-IP: 10.0.0.1\r\n";
+        assert_eq!(get(&mut Client::new().await, "/a?size=3", fields).await.status, 200);
+        let seen = world.origin.seen.borrow();
+        assert_eq!((seen[0].field("x-real-ip"), seen[0].target.as_str()), (None, "/check?size=3"));
+    });
+}
+
+/// The question went on without the client, and its body had a whole time-out for itself.
+#[test]
+fn a_question_ends_with_its_client_and_has_one_deadline() {
+    let config = || with(vec![guarded("/", asking(&[]))], Vec::new());
+    each_way(config, async |world: Rc<World>| {
+        let client = Client::new().await;
+        let waits = b"GET /a HTTP/1.1\r\nHost: site\r\nX-Answer: silent=1\r\n\r\n";
+        client.send(waits).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.origin.seen.borrow().len(), 1);
+        drop(client);
+        sleep(Duration::from_millis(700)).await;
+        assert_eq!(world.origin.abandoned.get(), 1);
+        let mut client = Client::new().await;
+        let began = now();
+        let fields = "X-Answer: status=403&delay=1000&pause=3000&size=9\r\n";
+        assert_eq!(get(&mut client, "/a", fields).await.status, 403);
+        assert!(began.elapsed() < Duration::from_millis(2900), "{:?}", began.elapsed());
     });
 }

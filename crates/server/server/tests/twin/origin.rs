@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     /// Names in lower case.
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    /// Names in lower case.
+    pub(crate) trailers: Vec<(String, String)>,
     /// Which of its connections it came on.
     pub(crate) connection: usize,
     /// The PROXY header that this connection began with.
@@ -173,6 +175,7 @@ impl Origin {
             if !early {
                 let Some(body) = line.body(&seen).await else { return };
                 seen.body = body;
+                seen.trailers.append(&mut line.trailers);
             }
             self.seen.borrow_mut().push(seen.clone());
             if !self.answer(&line.stream, &seen).await {
@@ -438,11 +441,12 @@ pub(crate) fn http_date(ms: u64) -> String {
 pub(crate) struct Line {
     pub(crate) stream: TcpStream,
     buf: Vec<u8>,
+    trailers: Vec<(String, String)>,
 }
 
 impl Line {
     pub(crate) fn new(stream: TcpStream) -> Line {
-        Line { stream, buf: Vec::new() }
+        Line { stream, buf: Vec::new(), trailers: Vec::new() }
     }
 
     async fn more(&mut self) -> bool {
@@ -506,7 +510,15 @@ impl Line {
             assert!(count(hop) == 0 || !passed_on, "{head}");
         }
         let (method, target) = (request[0].to_owned(), request[1].to_owned());
-        Some(Seen { method, target, fields, body: Vec::new(), connection, proxy_header: None })
+        Some(Seen {
+            method,
+            target,
+            fields,
+            body: Vec::new(),
+            trailers: Vec::new(),
+            connection,
+            proxy_header: None,
+        })
     }
 
     /// The request's body; `None` if it breaks off.
@@ -545,8 +557,9 @@ impl Line {
             if trailer.is_empty() {
                 return Some(body);
             }
-            let (name, _) = trailer.split_once(": ").expect("the proxy writes its own lines");
+            let (name, value) = trailer.split_once(": ").expect("the proxy writes its own lines");
             let name = name.to_ascii_lowercase();
+            self.trailers.push((name.clone(), value.to_owned()));
             let framing = ["content-length", "transfer-encoding", "host", "te", "connection"];
             assert!(!framing.contains(&name.as_str()), "{trailer}");
         }
