@@ -360,7 +360,9 @@ fn the_tutorial_of_the_application_does_all_in_one_process() {
         .replace("127.0.0.1:8000", &one.address.to_string())
         .replace("127.0.0.1:8001", &other.address.to_string());
     assert!(text.contains("directory = "), "{text}");
-    home.write("closed.txt", "");
+    // The password of jo is `secret`.
+    let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
+    home.write("htpasswd", format!("jo:{hash}\n"));
     home.write("maintenance.html", "<h1>back soon</h1>\n");
     let file = home.write("plimsoll.toml", text);
     plimsoll(&["check", &file]).succeeded();
@@ -400,6 +402,13 @@ fn the_tutorial_of_the_application_does_all_in_one_process() {
     }
     assert!(count("/api/x").iter().all(|count| *count >= 2), "{:?}", count("/api/x"));
     assert_eq!(ask("/socket", &WEBSOCKET).0, "101");
+    // The login, for each reading of the path.
+    for path in ["/admin", "/admin/users", "/public/..%2fadmin", "/%61dmin"] {
+        for login in [&[][..], &["-u", "jo:guess"]] {
+            assert_eq!(ask(path, login).0, "401", "{path} {login:?}");
+        }
+    }
+    assert_eq!(ask("/admin/users", &["-u", "jo:secret"]).0, "200");
     // A deployment.
     let admin = ours.admin().to_string();
     // The port of the test belongs to the host.
@@ -412,10 +421,8 @@ fn the_tutorial_of_the_application_does_all_in_one_process() {
         assert_eq!(ask("/api/x", &[]).0, "200", "one server is enough");
     }
     // Maintenance.
-    for (closed, status) in [("example.org\n", "503"), ("", "200")] {
-        home.write("closed.txt", closed);
-        plimsoll(&["reload", "--admin", &admin]).succeeded();
-        wait_for(status, SOON, || (ask("/page", &[]).0 == status).then_some(()));
-        assert_eq!(get_as("www.example.org", "/page", &[]).0, "200");
-    }
+    let switch = home.write("maintenance.on", "");
+    wait_for("the page", SOON, || (ask("/page", &[]).0 == "503").then_some(()));
+    fs::remove_file(switch).unwrap();
+    wait_for("the end of it", SOON, || (ask("/page", &[]).0 == "200").then_some(()));
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use config::{Cluster, ForwardedFields, Origin as OriginUrl, Role};
+use config::{Cluster, ForwardedFields, Front, Origin as OriginUrl, RequestId, Role, Take};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::sim::{self, Disk, Faults};
 use runtime::stop::StopSource;
@@ -62,7 +62,9 @@ impl Node {
 
     pub(crate) fn of(host: u8, cluster: Cluster, mut config: Config) -> Node {
         let role = config.listeners[0].role;
-        let (clients, members) = (Listener::plain(at(host, 80), role), cluster.listener(role));
+        let front = config.listeners[0].front.clone();
+        let clients = Listener { front, ..Listener::plain(at(host, 80), role) };
+        let members = cluster.listener(role);
         config.listeners = vec![clients.clone(), members.clone()];
         config.cluster = Some(cluster);
         // Its name in Via comes from this.
@@ -201,6 +203,37 @@ fn forward_listeners_are_a_cluster_too() {
             assert_eq!(node.get(target, "").await.body, expected(target, None));
         }
         assert_eq!(world.origin.count("/f?size=300&cc=max-age=600"), 1);
+    });
+}
+
+/// The owner passed on what a stranger had written: it trusts the member, and the member trusts no
+/// stranger.
+#[test]
+fn a_stranger_names_no_client_to_the_owner() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| {
+            let mut config = reverse();
+            config.groups[0].forwarded = ForwardedFields::XForwarded;
+            let networks = vec!["192.0.2.0/24".parse().unwrap()];
+            let field = "X-Real-IP".parse().unwrap();
+            config.listeners[0].front = Some(Arc::new(Front { networks, field, host: false }));
+            config.request_id =
+                Some(RequestId { field: "X-Request-ID".into(), take: Take::Trusted });
+            let node = Node::of(host, cluster(host, &ALL), config);
+            node.listens();
+            node
+        });
+        for owner in [1, 2] {
+            let path = owned_by(owner, &ALL);
+            let fields = "X-Forwarded-For: 10.9.9.9\r\nX-Real-IP: 10.9.9.9\r\nX-Request-ID: forged\r\n\
+                          Forwarded: for=10.9.9.9\r\nX-Forwarded-Proto: https\r\n";
+            nodes[0].get(&path, fields).await;
+            let seen = world.origin.last();
+            assert!(!format!("{seen:?}").contains("10.9.9.9"), "{owner}: {seen:?}");
+            assert_eq!(seen.field("x-forwarded-proto"), Some(scheme()), "{owner}: {seen:?}");
+            let id = seen.field("x-request-id").unwrap();
+            assert!(id.len() == 32 && id != "forged", "{owner}: {seen:?}");
+        }
     });
 }
 

@@ -86,6 +86,10 @@ fn files_come_first_and_the_upstream_has_the_rest() {
         for (target, length) in [("/page.html", 10), ("/page", 10), ("/d/", 20), ("/a/x.txt", 5)] {
             assert_eq!(get(&mut client, target, "").await.body, body(length), "{target}");
         }
+        // It passed a guard of `/page.html` itself.
+        for target in ["/page.html/", "/page/"] {
+            assert_ne!(get(&mut client, target, "").await.body, body(10), "{target}");
+        }
         let coded = get(&mut client, "/page", "Accept-Encoding: gzip\r\n").await;
         assert_eq!((coded.body.clone(), coded.field("content-encoding")), (body(4), Some("gzip")));
         assert_eq!(coded.field("content-type"), Some("text/html; charset=utf-8"));
