@@ -43,8 +43,9 @@ fn peer(home: &Home, origin: u16, port: u16) -> Running {
            set_real_ip_from 127.0.0.0/8; set_real_ip_from 10.0.0.0/8;
            real_ip_header X-Forwarded-For; real_ip_recursive on;
            location = /who {{ return 200 '$remote_addr'; }}
+           # Ours has stored what it got without a login.
            location /inside {{ allow 192.0.2.0/24; deny all;
-             proxy_pass http://127.0.0.1:{origin}; }}
+             proxy_set_header Authorization ''; proxy_pass http://127.0.0.1:{origin}; }}
            location /admin {{ auth_basic plimsoll; auth_basic_user_file {at}/htpasswd;
              proxy_set_header Authorization ''; proxy_pass http://127.0.0.1:{origin}; }}
            location /either {{ satisfy any; allow 192.0.2.0/24; deny all;
@@ -257,11 +258,14 @@ fn a_log_of_names_goes_to_syslog() {
 fn services_that_authorise_and_redirects_are_as_those_of_nginx() {
     let (home, origin, port) = (Home::new(), free_port(), free_port());
     let http = format!(
-        "map $http_cookie $allowed {{ default 401; ~who=ann 204; ~who=bob 403; ~who=eve 500; }}
-         server {{
+        "server {{
            listen 127.0.0.1:{origin};
            location = /auth {{ add_header X-User $cookie_who always;
-             add_header WWW-Authenticate 'Bearer' always; return $allowed; }}
+             add_header WWW-Authenticate 'Bearer' always;
+             if ($cookie_who = ann) {{ return 204; }}
+             if ($cookie_who = bob) {{ return 403; }}
+             if ($cookie_who = eve) {{ return 500; }}
+             return 401; }}
            location = /moved {{ add_header Set-Cookie 'sid=1; Path=/; Domain=app.test';
              return 302 http://127.0.0.1:{origin}/new?a; }}
            location / {{ add_header Cache-Control max-age=60; return 200 'for $http_x_user'; }}
