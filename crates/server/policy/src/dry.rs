@@ -2,14 +2,17 @@
 //! for the expectations of a configuration.
 //!
 //! The functions are those that serve requests, so what is said here is what happens. A condition
-//! that reads `random` gets 0.5, one that reads `tls` gets nothing, and the time is now.
+//! that reads `random` gets 0.5, one that reads `tls` gets nothing, and the time is now. A login
+//! counts as right, because no password is checked.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use conditions::{Facts, Term};
 use config::{Action, Config, Expect, Listener, Role, Rule};
-use http1::{Limits, OwnedRequest, OwnedResponse, Scheme, Scratch, accept_response, parse_request};
+use http1::{
+    Limits, Name, OwnedRequest, OwnedResponse, Scheme, Scratch, accept_response, parse_request,
+};
 use outcome::Refusal;
 
 use crate::front;
@@ -205,7 +208,10 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
             return Verdict { judged, rules: Vec::new(), route: None, outcome, stores: false };
         }
     };
-    let outcome = outcome(routes, config, &chosen, reading, &facts);
+    let outcome = match guarded(routes, &chosen, reading, &facts) {
+        Ok(()) => outcome(routes, config, &chosen, reading, &facts),
+        Err(refusal) => Outcome::Refused(refusal),
+    };
     // No response comes to a request that is answered here.
     let is_sent = matches!(outcome, Outcome::Upstream(_));
     let late = if is_sent { late } else { RuleSet::default() };
@@ -220,6 +226,26 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
         && !bypassed
         && routes.rules().of(&late).all(|rule| rule.config.store);
     Verdict { judged, rules, route: chosen.at, outcome, stores }
+}
+
+/// What the guards say of the client's address, and whether there is a login where one is asked
+/// for. The password is not checked, and no service is asked.
+fn guarded(
+    routes: &Routes,
+    chosen: &Chosen,
+    reading: Reading<'_>,
+    facts: &Facts<'_>,
+) -> Result<(), Refusal> {
+    if routes.answers_by_rule(chosen) == Some(false) {
+        return Ok(());
+    }
+    let meant = routes.meant(reading, chosen, Some(facts)).ok_or(Refusal::Ambiguous)?;
+    for guard in routes.guards(&meant) {
+        if guard.asks_login(facts.client)? && facts.fields.get(Name::Authorization).is_none() {
+            return Err(Refusal::LoginMissing);
+        }
+    }
+    Ok(())
 }
 
 fn outcome(
