@@ -314,7 +314,10 @@ mod tests {
             assert!(row || !panel["targets"].as_array().unwrap().is_empty(), "{title}");
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let expr = target["expr"].as_str().unwrap();
-                shown.extend(names(expr).into_iter().map(str::to_owned));
+                let buckets = |name: &str| Some(format!("{}_bucket", name.strip_suffix("_count")?));
+                let of_histogram = |name: &str| buckets(name).filter(|name| known.contains(name));
+                let shows = |name: &str| of_histogram(name).unwrap_or_else(|| name.to_owned());
+                shown.extend(names(expr).into_iter().map(shows));
                 let selectors = expr.matches("{instance=~\"$instance\"").count();
                 assert_eq!(selectors, names(expr).len(), "{expr}");
             }

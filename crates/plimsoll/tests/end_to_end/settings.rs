@@ -45,7 +45,9 @@ fn the_example_runs() {
     let server = OurServer::configured(&config);
     assert!(get(server.address(), "/obj/1?size=10").starts_with("HTTP/1.1 200 "));
     let (code, stderr) = server.stopped();
-    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    // No listener of the example has a certificate.
+    let says = |line: &&str| !line.contains("acme: nothing is asked for");
+    assert_eq!((code, stderr.lines().find(says)), (Some(0), None));
 }
 
 #[test]

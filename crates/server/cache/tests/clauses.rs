@@ -35,11 +35,13 @@ fn every_clause_has_a_place_and_tests_and_all_of_them_exist() {
         "http/caching/tests",
         "server/cache/src",
         "server/exchange/src",
+        "server/seam/src",
+        "server/policy/src",
         "server/proxy/src",
         "server/server/tests",
     ]);
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let places = ["cache", "policy", "exchange", "proxy"]
+    let places = ["cache", "policy", "exchange", "seam", "proxy"]
         .map(|name| crates.join("server").join(name).join("src"));
     let mut clauses = 0;
     for row in TABLE.lines().filter_map(|line| line.strip_prefix("| ")) {

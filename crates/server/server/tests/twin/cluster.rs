@@ -225,8 +225,9 @@ fn a_stranger_names_no_client_to_the_owner() {
         });
         for owner in [1, 2] {
             let path = owned_by(owner, &ALL);
-            let fields = "X-Forwarded-For: 10.9.9.9\r\nX-Real-IP: 10.9.9.9\r\nX-Request-ID: forged\r\n\
-                          Forwarded: for=10.9.9.9\r\nX-Forwarded-Proto: https\r\n";
+            let fields = "X-Forwarded-For: 10.9.9.9\r\nX-Real-IP: 10.9.9.9\r\n\
+                          X-Request-ID: forged\r\nForwarded: for=10.9.9.9\r\n\
+                          X-Forwarded-Proto: https\r\n";
             nodes[0].get(&path, fields).await;
             let seen = world.origin.last();
             assert!(!format!("{seen:?}").contains("10.9.9.9"), "{owner}: {seen:?}");
