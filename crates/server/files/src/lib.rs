@@ -1,6 +1,6 @@
 //! Static files: which file a request names, and what the response to it says.
 //!
-//! What: [`name_of`] makes a name relative to a directory from the path of a request, [`look`]
+//! What: [`name_of`] makes a name relative to a directory from the path of a request, [`look()`]
 //! opens the file, and [`Shown`] makes a [`Reply`]: the status, the fields and the parts of the
 //! file that answer the request. The kernel ensures that a name does not lead out of the directory
 //! ([`runtime::fs::Directory`]); a name that could be read in two ways is refused before.

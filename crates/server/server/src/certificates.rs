@@ -1,7 +1,8 @@
 //! Certificates: those that the server obtains, and for how long all of them are valid.
 //!
 //! What: [`Obtaining`] is the thread that obtains certificates, if there is one;
-//! [`CertificateFigures`] shows all certificates in `/metrics`, and [`json`] at the admin address.
+//! [`CertificateFigures`] shows all certificates in `/metrics`, and [`json()`] at the admin
+//! address.
 //! Why here: `acme` knows no configuration snapshot, and no listener.
 //! Who owns: the process has one thread, which a reload gives its new configuration, and a handover
 //! ends. Certificates that were issued are in `transport::tls::Issued`, which all listeners share.
