@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
@@ -31,6 +32,9 @@ use crate::{digest, intervals, meta};
 /// How long a reader waits for a lock. A writer takes one only when it folds its journal at the
 /// end.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// How often a trial is read that a writer finishes meanwhile, and how long that takes a writer.
+const READS_MAX: u32 = 4;
+const FINISH_WAIT: Duration = Duration::from_millis(20);
 
 /// A trial, as it was when it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -205,11 +209,32 @@ accessors! {
 
 /// Reads a trial in one read transaction, so that all of it is from one moment of the recording.
 /// The file is closed afterwards.
+///
+/// While a writer finishes, there is a moment without a WAL file, in which the trial looks like one
+/// that a killed recorder has left ([`connect`]). What was read then may be torn, and is read again.
 fn snapshot(
     path: &Path,
-    read: impl FnOnce(&Connection, &Place<'_>) -> Result<Trial, Error>,
+    read: impl Fn(&Connection, &Place<'_>) -> Result<Trial, Error>,
 ) -> Result<Trial, Error> {
-    let header = read_header(path)?;
+    for _ in 1..READS_MAX {
+        let header = read_header(path)?;
+        let done = read_once(path, header, &read);
+        if !matches!(done, Err(Error::Corrupt { .. })) || !header.wal {
+            return done;
+        }
+        thread::sleep(FINISH_WAIT);
+        if read_header(path)? == header && !companion(path, "-wal").exists() {
+            return done;
+        }
+    }
+    read_once(path, read_header(path)?, &read)
+}
+
+fn read_once(
+    path: &Path,
+    header: Header,
+    read: &impl Fn(&Connection, &Place<'_>) -> Result<Trial, Error>,
+) -> Result<Trial, Error> {
     let place = Place { path, doing: "reading it", whole: 0 };
     // SQLite would read the missing part of a last page as zeros.
     let bytes = std::fs::metadata(path).map_err(|error| place.io(error))?.len();
