@@ -211,7 +211,7 @@ accessors! {
 /// The file is closed afterwards.
 ///
 /// While a writer finishes, there is a moment without a WAL file, in which the trial looks like one
-/// that a killed recorder has left ([`connect`]). What was read then may be torn, and is read again.
+/// that a killed recorder has left ([`connect`]). What was read then may be torn. It is read again.
 fn snapshot(
     path: &Path,
     read: impl Fn(&Connection, &Place<'_>) -> Result<Trial, Error>,
