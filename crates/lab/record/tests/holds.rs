@@ -78,6 +78,15 @@ fn ask(connection: &mut TcpStream) {
     assert!(connection.read(&mut [0; 4096]).unwrap() > 0, "the server answers");
 }
 
+/// Ends the clients, also when a test fails: they would ask for ever.
+struct Done<'d>(&'d AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs something while clients ask now and then.
 fn with_clients<T>(port: u16, what: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
@@ -91,9 +100,8 @@ fn with_clients<T>(port: u16, what: impl FnOnce() -> T) -> T {
                 }
             });
         }
-        let found = what();
-        done.store(true, Ordering::Relaxed);
-        found
+        let _done = Done(&done);
+        what()
     })
 }
 
@@ -158,6 +166,19 @@ fn is_stopped(pids: &[u32]) -> bool {
     pids.iter().any(stopped)
 }
 
+/// The processes of nginx: the first one, and its worker.
+fn wait_for_pids(target: &Target) -> Vec<u32> {
+    let deadline = Instant::now() + WAIT_MAX;
+    loop {
+        let pids = record::processes(target).unwrap();
+        if pids.len() > 1 {
+            return pids;
+        }
+        assert!(Instant::now() < deadline, "nginx has a worker");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_recorder_that_is_killed_in_a_hold_leaves_the_server_running() {
     let _one = one_at_a_time();
@@ -168,7 +189,8 @@ fn a_recorder_that_is_killed_in_a_hold_leaves_the_server_running() {
         eprintln!("skipped: the server is held in another way here");
         return;
     }
-    let pids = record::processes(&target).unwrap();
+    // The port accepts connections before there is a worker.
+    let pids = wait_for_pids(&target);
     with_clients(port, || {
         for _ in 0..3 {
             let mut recorder = Command::new(std::env::current_exe().unwrap())
