@@ -186,6 +186,7 @@ impl Marginal {
     fn without(self, counting: Counting) -> Marginal {
         let cost = counting.cost.max(0.0);
         let spent = (COUNTING_PART.0 * cost).min(COUNTING_MAX * self.at_cap);
+        assert!(spent < self.at_cap, "a request costs something without counting");
         let error = (COUNTING_PART.1 * cost).hypot(COUNTING_PART.0 * counting.se) / self.at_cap;
         Marginal { at_cap: self.at_cap - spent, sd: self.sd.hypot(error), ..self }
     }

@@ -15,6 +15,7 @@ use config::Files;
 use files::{Found, Opened, Reply};
 use http1::{Method, Name, write};
 use outcome::{Fault, Outcome, Refusal};
+use policy::rewrites::slashes;
 use runtime::fs::File;
 use runtime::time;
 
@@ -132,9 +133,7 @@ async fn redirect<C: Client>(exchange: &mut Exchange<'_, C>) -> Ending {
     if let Ok(uri) = exchange.request.uri() {
         let end = memchr::memchr(b'?', uri.path).unwrap_or(uri.path.len());
         let (path, query) = uri.path.split_at(end);
-        // A path that begins with two slashes must not become a host.
-        let begins = path.iter().position(|byte| !b"/\\".contains(byte)).unwrap_or(path.len());
-        location = [b"/", &path[begins..], b"/", query].concat();
+        location = [b"/", &path[slashes(path)..], b"/", query].concat();
     }
     let mut lines = Vec::new();
     // A target has no byte that a field may not have.

@@ -91,19 +91,12 @@ impl Request {
         self.snapshot.routes.copied(self.judged()).all(is_in_key)
     }
 
-    /// The routes that may be meant; `None`: a rule answers the request. A rule that reads the user
-    /// answers when the user is known.
+    /// The routes whose guards judge the request; `None`: a rule answers it.
     fn meant(&self) -> Result<Option<Vec<usize>>, Refusal> {
         let (routes, uri) = (&self.snapshot.routes, self.uri()?);
         let facts = routes.is_conditional().then(|| self.facts());
         let choice = routes.find(uri.reading(), facts.as_ref())?;
-        match routes.answers_by_rule(&choice) {
-            Some(reads_user) if !reads_user || self.user.is_some() => Ok(None),
-            _ => {
-                let meant = routes.meant(uri.reading(), &choice, facts.as_ref());
-                meant.map(Some).ok_or(Refusal::Ambiguous)
-            }
-        }
+        routes.guarding((uri.reading(), &choice, facts.as_ref()), self.user.is_some())
     }
 
     /// Puts the fields of the services' responses in place of those of the client. They come before

@@ -104,8 +104,8 @@ impl LoggedHit<'_> {
     /// Writes the line of a hit to the access log.
     pub fn log(&self, worker: &Worker, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
         let Worker { io, cache, .. } = worker;
-        let snapshot = worker.snapshot();
-        let ids = snapshot.config.request_id.as_ref();
+        let snapshot = io.log.names_ids().then(|| worker.snapshot());
+        let ids = snapshot.as_ref().and_then(|snapshot| snapshot.config.request_id.as_ref());
         io.counters.log_lines.add(u64::from(io.log.has_lines()));
         io.log.record_hit(&Record {
             end_wall_ms: now_ms,
@@ -124,7 +124,7 @@ impl LoggedHit<'_> {
             upstream: None,
             upstream_head_us: None,
             given_id: given_id(ids, from.listener, &head.fields),
-            id: io.log.names_ids().then(|| draw(&cache.hasher, from.peer)),
+            id: snapshot.as_ref().map(|_| draw(&cache.hasher, from.peer)),
             hierarchy: Hierarchy::Direct,
             user: b"",
             keep: self.keep,

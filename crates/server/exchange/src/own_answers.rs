@@ -43,6 +43,7 @@ use crate::shared::Made;
 use crate::spread::{self, PURGE_PATH, Spread};
 use crate::step::{Ending, Summary};
 use policy::error_pages::Answered;
+use policy::rewrites::slashes;
 
 impl<C: Client> Exchange<'_, C> {
     /// Sends a response that the proxy generates.
@@ -237,9 +238,7 @@ pub(crate) async fn answer_by_route<C: Client>(
             if *with_path {
                 let head = exchange.request.head();
                 write::origin_form(&mut location, head.method, &head.target);
-                // A path that begins with two slashes must not become a host.
-                let begins = location.iter().position(|byte| !b"/\\".contains(byte));
-                let begins = begins.unwrap_or(location.len());
+                let begins = slashes(&location);
                 if begins > 1 && !action_location.starts_with("//") {
                     location.drain(..begins - 1);
                     location[0] = b'/';

@@ -61,6 +61,7 @@ impl Known {
             known.clear();
         }
         known.insert(key, (time::now() + life, Arc::clone(allowed)));
+        assert!(known.len() <= AUTH_KNOWN_MAX, "the number of permissions is bounded");
     }
 
     /// Nothing panics while it holds this lock.

@@ -236,11 +236,8 @@ fn guarded(
     reading: Reading<'_>,
     facts: &Facts<'_>,
 ) -> Result<(), Refusal> {
-    if routes.answers_by_rule(chosen) == Some(false) {
-        return Ok(());
-    }
-    let meant = routes.meant(reading, chosen, Some(facts)).ok_or(Refusal::Ambiguous)?;
-    for guard in routes.guards(&meant) {
+    let guarding = routes.guarding((reading, chosen, Some(facts)), facts.user.is_some())?;
+    for guard in routes.guards(&guarding.unwrap_or_default()) {
         if guard.asks_login(facts.client)? && facts.fields.get(Name::Authorization).is_none() {
             return Err(Refusal::LoginMissing);
         }

@@ -15,15 +15,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use config::{Front, FrontField};
 use http1::{Fields, Scheme};
 
-/// What a trusted proxy says about the request that it passes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named<'f> {
-    /// The client.
-    pub client: SocketAddr,
-    /// The scheme of the client's request.
-    pub scheme: Option<Scheme>,
-    /// The host of the client's request.
-    pub host: Option<&'f [u8]>,
+/// What `Forwarded` says about the request that a trusted proxy passes on.
+struct Named<'f> {
+    client: SocketAddr,
+    scheme: Option<Scheme>,
+    host: Option<&'f [u8]>,
 }
 
 /// A client whose address its trusted proxy does not name.

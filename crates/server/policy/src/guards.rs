@@ -1,7 +1,7 @@
 //! The guards of routes: networks and logins of clients.
 //!
 //! A guard is judged for each request, before the store answers it, and for each route that a
-//! reading of the request leads to ([`crate::routes::Routes::meant`]). So no spelling of a path
+//! reading of the request leads to ([`crate::routes::Routes::guarding`]). So no spelling of a path
 //! passes a guard, and a stored response goes only to clients that may fetch it.
 //!
 //! What never happens: a request that a guard has refused reaches the store or an upstream.

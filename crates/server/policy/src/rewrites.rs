@@ -3,6 +3,12 @@
 
 use config::{CookieRewrite, Group, LocationRewrite};
 
+/// The number of slashes and backslashes at the beginning of a path. A location has only one of
+/// them: a path that begins with two must not become a host.
+pub fn slashes(path: &[u8]) -> usize {
+    path.iter().take_while(|byte| b"/\\".contains(byte)).count()
+}
+
 /// The changes of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
@@ -69,10 +75,7 @@ impl Rewrites {
         let changed = [to.as_bytes(), rest].concat();
         match changed.first() {
             // `http://app//evil` must not become the host `evil`.
-            Some(b'/') if to.is_empty() => {
-                let slashes = changed.iter().take_while(|b| matches!(b, b'/' | b'\\')).count();
-                Some([b"/", &changed[slashes..]].concat())
-            }
+            Some(b'/') if to.is_empty() => Some([b"/", &changed[slashes(&changed)..]].concat()),
             Some(b'?' | b'#') | None => Some([b"/", &changed[..]].concat()),
             Some(_) => Some(changed),
         }

@@ -360,7 +360,7 @@ impl Routes {
     }
 
     /// Whether a rule answers a request, and whether the conditions of its rules read the user.
-    pub fn answers_by_rule(&self, chosen: &Chosen) -> Option<bool> {
+    fn answers_by_rule(&self, chosen: &Chosen) -> Option<bool> {
         let leading = self.rules.leading(&chosen.rules)?;
         let answers = !matches!(leading.config.action, Some(Action::Group(_)));
         answers.then(|| self.conditions.reads(leading.id).contains(Reads::USER))
@@ -368,7 +368,7 @@ impl Routes {
 
     /// The routes that may be meant by a request for which a route was found: the guards of all of
     /// them concern it. `None`: there are too many readings.
-    pub fn meant(
+    fn meant(
         &self,
         reading: Reading<'_>,
         chosen: &Chosen,

@@ -32,7 +32,7 @@ enum Place {
     Simulated(PathBuf),
 }
 
-/// What has a name.
+/// What a name leads to.
 #[derive(Debug)]
 pub enum Below {
     /// A file, open for reading.
@@ -52,7 +52,7 @@ impl Directory {
     /// Opens a directory. Symbolic links on the way to it are followed.
     ///
     /// # Errors
-    /// What the system says: it does not exist, or is not a directory.
+    /// The error of the system: there is no directory at the path.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
         let path = path.as_ref().to_path_buf();
         match &core::current().world {
@@ -66,14 +66,14 @@ impl Directory {
         }
     }
 
-    /// Opens what has this name, relative to the directory. `links`: symbolic links are followed
-    /// as long as they lead to a place below the directory.
+    /// Opens the file or directory of this name, relative to the directory. `links`: symbolic links
+    /// are followed as long as they lead to a place below the directory.
     ///
     /// # Errors
     /// `NotFound` also if a part of the name is a file or the name is too long;
     /// `PermissionDenied` also if the name leads out of the directory, has a link that is not
     /// followed, or is that of something else than a file or a directory; `InvalidInput` if it has
-    /// a NUL; or what the system says.
+    /// a NUL; or the error of the system.
     pub async fn open_below(&self, name: &[u8], links: bool) -> io::Result<Below> {
         let Ok(name) = CString::new(name) else { return Err(io::ErrorKind::InvalidInput.into()) };
         match &self.0 {

@@ -70,16 +70,6 @@ pub(crate) enum TurnsIn {
     AllButLastOf(NonZeroU32),
 }
 
-impl TurnsIn {
-    #[cfg_attr(not(bpf), allow(dead_code, reason = "nothing is counted"))]
-    fn has(self, interval: u64) -> bool {
-        match self {
-            TurnsIn::FirstOf(n) => interval.is_multiple_of(u64::from(n.get())),
-            TurnsIn::AllButLastOf(n) => !(interval + 1).is_multiple_of(u64::from(n.get())),
-        }
-    }
-}
-
 impl fmt::Display for TurnsIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

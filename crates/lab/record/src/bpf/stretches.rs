@@ -36,6 +36,15 @@ const BATCH: u32 = 256;
 /// The only kind of event that is not seen.
 const NO_ROOM_THREADS: usize = 0;
 
+impl TurnsIn {
+    fn has(self, interval: u64) -> bool {
+        match self {
+            TurnsIn::FirstOf(n) => interval.is_multiple_of(u64::from(n.get())),
+            TurnsIn::AllButLastOf(n) => !(interval + 1).is_multiple_of(u64::from(n.get())),
+        }
+    }
+}
+
 /// The sampler of turns and busy periods.
 pub(crate) struct Stretches {
     program: Program,

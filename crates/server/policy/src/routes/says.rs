@@ -53,6 +53,23 @@ impl Routes {
         self.guards(routes).filter_map(Guard::auth).flat_map(|(auth, _)| &auth.copy)
     }
 
+    /// The routes whose guards judge a request for which this choice was found: those that may be
+    /// meant. `None`: a rule answers the request. A rule that reads the user answers when the user
+    /// is known.
+    ///
+    /// # Errors
+    /// There are too many readings.
+    pub fn guarding(
+        &self,
+        (reading, chosen, facts): (Reading<'_>, &Chosen, Option<&Facts<'_>>),
+        knows_user: bool,
+    ) -> Result<Option<Vec<usize>>, Refusal> {
+        match self.answers_by_rule(chosen) {
+            Some(reads_user) if !reads_user || knows_user => Ok(None),
+            _ => self.meant(reading, chosen, facts).map(Some).ok_or(Refusal::Ambiguous),
+        }
+    }
+
     /// The number of bytes of content that requests for all of these routes may have; `all` is the
     /// number where a route has none.
     pub fn body_bytes_max(&self, routes: &[usize], all: Option<u64>) -> Option<u64> {

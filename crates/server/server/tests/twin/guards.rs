@@ -252,19 +252,23 @@ fn a_trusted_proxy_names_the_client_to_guards_and_upstreams() {
     });
 }
 
+/// The same, and no client is a trusted proxy.
+fn for_strangers(mut config: Config) -> Config {
+    for listener in &mut config.listeners {
+        let networks = vec!["10.0.0.0/8".parse().unwrap()];
+        let front = listener.front.as_deref().unwrap().clone();
+        listener.front = Some(Arc::new(Front { networks, ..front }));
+    }
+    config
+}
+
 #[test]
 fn a_stranger_names_nothing() {
     let config = || {
         let mut config =
             with(vec![guarded("/", networks(&["192.0.2.0/24", "127.0.0.0/8"]))], Vec::new());
         config.groups[0].forwarded = ForwardedFields::XForwarded;
-        let mut config = trusting(config, "X-Real-IP");
-        for listener in &mut config.listeners {
-            let networks = vec!["10.0.0.0/8".parse().unwrap()];
-            let front = listener.front.as_deref().unwrap().clone();
-            listener.front = Some(Arc::new(Front { networks, ..front }));
-        }
-        config
+        for_strangers(trusting(config, "X-Real-IP"))
     };
     each_way(config, async |world: Rc<World>| {
         let mut client = Client::new().await;
@@ -552,13 +556,7 @@ fn a_stranger_names_no_client_to_a_service() {
     let config = || {
         let mut guard = asking(&[]);
         guard.auth.as_mut().unwrap().fields.push("X-Real-IP".to_owned());
-        let mut config = trusting(with(vec![guarded("/", guard)], Vec::new()), "X-Real-IP");
-        for listener in &mut config.listeners {
-            let networks = vec!["10.0.0.0/8".parse().unwrap()];
-            let front = listener.front.as_deref().unwrap().clone();
-            listener.front = Some(Arc::new(Front { networks, ..front }));
-        }
-        config
+        for_strangers(trusting(with(vec![guarded("/", guard)], Vec::new()), "X-Real-IP"))
     };
     each_way(config, async |world: Rc<World>| {
         let fields = "X-Real-IP: 10.0.0.1\r\n";
