@@ -219,8 +219,10 @@ fn certificates_are_obtained_and_renewed_by_http_01() {
     // and has forgotten accounts and orders.
     let server = OurServer::configured(&file);
     assert!(expiry(&server, "a.test").is_some());
-    let metrics = get(server.admin(), "/metrics");
-    assert!(metrics.contains("plimsoll_acme_failures{name=\"refused.test\"} 1\n"), "{metrics}");
+    wait_for("the failures of the process before", PATIENCE, || {
+        let metrics = get(server.admin(), "/metrics");
+        metrics.contains("plimsoll_acme_failures{name=\"refused.test\"} 1\n").then_some(())
+    });
     let pebble = start(3600);
     let asked = plimsoll_obtain(&server, "a.test");
     assert!(asked.starts_with("HTTP/1.1 200 "), "{asked}");

@@ -108,6 +108,9 @@ pub(super) struct Scene {
 pub(super) enum Fault {
     /// The server was ended in the meantime.
     Killed,
+    /// The connection was reset before the head was read. What breaks off a body may reset the
+    /// connection, and the kernel then discards what has arrived, the head included.
+    Reset(String),
     Wrong(String),
 }
 
@@ -202,7 +205,7 @@ impl Scene {
                     self.broken.fetch_add(1, Ordering::Relaxed);
                 }
                 Fault::Killed => self.fails("a request was broken off while the server ran".into()),
-                Fault::Wrong(what) => self.fails(what),
+                Fault::Reset(what) | Fault::Wrong(what) => self.fails(what),
             }
         }
     }
@@ -237,7 +240,11 @@ impl Scene {
         if asked.as_ref().is_ok_and(|answer| answer.field("connection") == Some("close")) {
             *client = None;
         }
-        asked.map_err(|error| Fault::Wrong(format!("{method} {path} {more:?}: {error}")))
+        asked.map_err(|error| {
+            let what = format!("{method} {path} {more:?}: {error}");
+            let is_reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+            if is_reset { Fault::Reset(what) } else { Fault::Wrong(what) }
+        })
     }
 
     /// Requests an object, mostly all of it, and compares.
@@ -255,7 +262,17 @@ impl Scene {
             let first = random.below(object.bytes);
             (first, first + random.below(object.bytes))
         });
-        let answer = self.compared(client, object, variant, range)?;
+        let version = self.origin.version(&object.path());
+        let has_changed = || self.origin.version(&object.path()) != version;
+        let answer = match self.compared(client, object, variant, range) {
+            // As for an answer that was cut short.
+            Err(Fault::Reset(_)) if self.cuts && (object.kind == Kind::Bare || has_changed()) => {
+                *client = None;
+                self.cut.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            answer => answer?,
+        };
         self.hits.fetch_add(u64::from(answer.is_hit()), Ordering::Relaxed);
         Ok(())
     }
@@ -398,7 +415,7 @@ impl Scene {
         match self.compared(&mut None, object, "", None) {
             Ok(answer) => answer,
             Err(Fault::Killed) => panic!("the server was ended"),
-            Err(Fault::Wrong(what)) => panic!("{what}"),
+            Err(Fault::Reset(what) | Fault::Wrong(what)) => panic!("{what}"),
         }
     }
 
@@ -407,7 +424,9 @@ impl Scene {
     pub(super) fn all(&self, objects: impl Iterator<Item = Object>) {
         let mut client = None;
         for object in objects {
-            if let Err(Fault::Wrong(what)) = self.compared(&mut client, object, "", None) {
+            if let Err(Fault::Reset(what) | Fault::Wrong(what)) =
+                self.compared(&mut client, object, "", None)
+            {
                 panic!("{what}");
             }
         }
@@ -416,7 +435,7 @@ impl Scene {
     /// Makes a change that must be acknowledged.
     #[track_caller]
     pub(super) fn change(&self, object: Object) {
-        if let Err(Fault::Wrong(what)) = self.post(&mut None, object) {
+        if let Err(Fault::Reset(what) | Fault::Wrong(what)) = self.post(&mut None, object) {
             panic!("{what}");
         }
     }
