@@ -106,3 +106,41 @@ fn long_bodies_are_passed_on_as_they_are() {
     assert!(spliced.unwrap().parse::<u64>().unwrap() > 50 << 20, "{spliced:?}");
     assert_eq!(proxy.stopped().0, Some(0));
 }
+
+/// An application at a Unix socket that appears later, with nginx in front of the same socket.
+#[test]
+fn an_application_at_a_unix_socket_is_served_as_by_nginx() {
+    let home = Home::new();
+    let at = home.path().join("app");
+    fs::create_dir_all(at.join("www")).unwrap();
+    fs::write(at.join("www/big"), "0123456789".repeat(150_000)).unwrap();
+    let (port, socket) = (free_port(), at.join("socket").display().to_string());
+    let text = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\n\
+         name = \"app\"\nserver = [{{ url = \"unix:{socket}\" }}]\n[upstream.health]\n\
+         interval = \"100ms\"\nrise = 1\nfall = 1\n"
+    );
+    let proxy = OurServer::configured(&home.write("plimsoll.toml", text));
+    let before = get(proxy.address(), "/big");
+    assert!(before.starts_with("HTTP/1.1 502") || before.starts_with("HTTP/1.1 503"), "{before}");
+    let http = format!(
+        "server {{ listen unix:{socket}; root {}; add_header Cache-Control no-store; }}
+         server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://unix:{socket}; }} }}",
+        at.join("www").display()
+    );
+    let _nginx = nginx(&at, port, &http);
+    let curl = |url: &str| {
+        let mut curl = Command::new(program("curl", "curl"));
+        curl.args(["-s", "-w", "%{http_code}", url]);
+        run(curl, SOON).succeeded().stdout
+    };
+    let theirs = curl(&format!("http://127.0.0.1:{port}/big"));
+    assert!(theirs.len() > 1_500_000);
+    let ours = || curl(&format!("{}/big", proxy.url()));
+    wait_for("the socket", SOON, || (ours() == theirs).then_some(()));
+    for _ in 0..20 {
+        assert!(ours() == theirs, "another response than nginx passes on");
+    }
+    let servers = servers(&proxy);
+    assert_eq!(servers[0]["server"], format!("unix:{socket}"));
+}

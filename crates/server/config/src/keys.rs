@@ -465,8 +465,8 @@ impl Default for ServerTable {
 
 impl Table for ServerTable {
     const KEYS: &'static [Key<ServerTable>] = keys![ServerTable;
-        url: Kind::Text, url, "Its scheme, host and port. A name is looked up again when its TTL \
-            expires.",
+        url: Kind::Text, url, "Its scheme, host and port, or the path of a Unix socket, such as \
+            `unix:/run/app.sock`. A name is looked up again when its TTL expires.",
             required !, example "\"http://127.0.0.1:8000\"";
         weight: Kind::Count(1, WEIGHT_MAX as u64), weight,
             "Its share, relative to the other servers.";

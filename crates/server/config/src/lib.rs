@@ -450,6 +450,9 @@ pub enum Role {
     Forward,
 }
 
+/// The beginning of the URL of a Unix socket.
+const UNIX: &str = "unix:";
+
 /// The origin of reverse mode.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -463,12 +466,20 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Parses `http://host[:port][/]`, or `https://`. A name is not looked up. The certificate of
+    /// Parses `http://host[:port][/]`, `https://`, or `unix:/path` of a Unix socket. A name is not looked up. The certificate of
     /// one with TLS must lead to a root of the system, unless [`Origin::secure`] says otherwise.
     ///
     /// # Errors
     /// One line: what is wrong with the URL.
     pub fn from_url(url: &str) -> Result<Origin, String> {
+        if let Some(path) = url.strip_prefix(UNIX) {
+            if !path.starts_with('/') {
+                return Err(format!("the origin {url:?} is not {UNIX} and an absolute path"));
+            }
+            let address = runtime::net::unix_address(std::path::Path::new(path));
+            let address = address.map_err(|error| format!("the origin {url:?}: {error}"))?;
+            return Ok(Origin { authority: url.to_owned(), addresses: vec![address], tls: None });
+        }
         let (rest, secure) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (rest, false),
             (_, Some(rest)) => (rest, true),
@@ -498,6 +509,11 @@ impl Origin {
             origin.secure(&ClientTls::load(&UpstreamTls::default())?)?;
         }
         Ok(origin)
+    }
+
+    /// Whether it is at a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        self.authority.starts_with(UNIX)
     }
 
     /// Uses TLS with these settings from now on.
@@ -542,6 +558,9 @@ mod tests {
         assert_eq!(origin.addresses, ["127.0.0.1:8000".parse().unwrap()]);
         let v6 = Origin::from_url("http://[::1]").unwrap();
         assert_eq!(v6.addresses, ["[::1]:80".parse().unwrap()]);
+        let unix = Origin::from_url("unix:/run/app.sock").unwrap();
+        assert_eq!((&*unix.authority, unix.scheme()), ("unix:/run/app.sock", "http"));
+        assert!(unix.is_unix() && dns::literal(unix.host_and_port(80).0).is_some());
         let name = Origin::from_url("http://site.example.:81").unwrap();
         assert_eq!((&*name.authority, name.addresses.len()), ("site.example.:81", 0));
         for wrong in [
@@ -554,6 +573,8 @@ mod tests {
             "http://h:99999",
             "http://a..b",
             "http://0x7f.1",
+            "unix:",
+            "unix:run/app.sock",
         ] {
             assert!(Origin::from_url(wrong).is_err(), "{wrong}");
         }

@@ -310,6 +310,10 @@ impl Default for Ejection {
 impl Origin {
     /// The host without brackets and port, and the port.
     pub fn host_and_port(&self, default_port: u16) -> (&str, u16) {
+        if self.is_unix() {
+            // No name: nothing is looked up.
+            return ("127.0.0.1", default_port);
+        }
         let (host, port) = match self.authority.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, port.parse().ok()),
             _ => (self.authority.as_str(), None),

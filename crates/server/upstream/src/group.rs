@@ -71,6 +71,8 @@ pub(super) struct GroupFigures {
 pub(super) struct Member {
     pub(super) state: Arc<ServerState>,
     pub(super) authority: String,
+    /// It is at a Unix socket, so that it has no host.
+    pub(super) is_unix: bool,
     /// The TLS peer, if TLS is used.
     pub(super) tls: Option<Arc<TlsPeer>>,
     /// The name and port that are resolved periodically; `None` if the address was configured.
@@ -293,7 +295,7 @@ impl Group {
         match (&self.config.host, &*self.members) {
             (HostSent::Named(host), _) => host.as_bytes(),
             // Only HTTP/1.0 requests can have none: the server's name is sent instead.
-            (HostSent::Client, [first, ..]) if asked.is_empty() => first.authority.as_bytes(),
+            (HostSent::Client, [first, ..]) if asked.is_empty() => first.own_host().as_bytes(),
             (HostSent::Client, _) => asked,
         }
     }
@@ -337,6 +339,11 @@ impl Group {
 }
 
 impl Member {
+    /// The host of a request that names none.
+    pub(super) fn own_host(&self) -> &str {
+        if self.is_unix { "localhost" } else { &self.authority }
+    }
+
     fn tier(&self, now: Instant) -> Tier {
         match (self.state.is_ejected(now), self.backup) {
             (true, _) => Tier::Ejected,

@@ -112,7 +112,7 @@ impl Check {
         let (addresses, tls) = (member.state.addresses(), member.tls.as_deref());
         let preface = Preface::of_check(self.group.config.proxy_header);
         let (stream, _) = open(core, &addresses, preface.as_ref(), tls, check.timeout).await?;
-        let host = check.host.as_ref().unwrap_or(&member.authority);
+        let host = check.host.as_deref().unwrap_or(member.own_host());
         let target = Target::Origin { path_and_query: check.path.as_bytes() };
         let method = (Method::Get, &b"GET"[..]);
         let mut request = Request::new(core.io.buffer(), method, &target, host.as_bytes());

@@ -79,6 +79,7 @@ impl Registry {
             state,
             identity: stable_hash(&[authority.as_bytes()]),
             authority,
+            is_unix: origin.is_unix(),
             tls: origin.tls.clone(),
             name: is_name.then(|| (host.to_owned(), port)),
             weight: u64::from(server.weight.clamp(1, WEIGHT_MAX)) * WEIGHT_UNIT,

@@ -1,4 +1,4 @@
-//! Sockets as futures: TCP and UDP.
+//! Sockets as futures: TCP and UDP. A stream may also be of a Unix socket ([`unix_address`]).
 //!
 //! What: each type is a thin wrapper of a `Socket` of `io.rs`. Every method takes `&self`; an
 //! operation exists as `try_…` (returns at once, with `WouldBlock` if it cannot complete) and as a
@@ -28,6 +28,7 @@ mod tcp;
 mod udp;
 
 pub use crate::sys::options::ListenOptions;
+pub use crate::sys::unix::{unix_address, unix_path};
 pub use datagrams::{DatagramSocket, Incoming, Outgoing};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

@@ -3,6 +3,10 @@
 use std::io;
 use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::unix::unix_path;
 
 /// Space for an address of any family, and how much of it is used.
 pub(crate) struct RawAddress {
@@ -38,6 +42,25 @@ impl RawAddress {
                 size_of::<libc::sockaddr_in6>(),
             ),
         }
+    }
+
+    /// The address that a stream connects to: of a Unix socket, or of the internet.
+    pub(crate) fn of_stream(address: SocketAddr) -> Self {
+        unix_path(address).map_or_else(|| RawAddress::inet(address), |path| RawAddress::unix(&path))
+    }
+
+    fn unix(path: &Path) -> Self {
+        // SAFETY: a C struct of integers, for which zero is a value.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        let bytes = path.as_os_str().as_bytes();
+        assert!(bytes.len() < address.sun_path.len(), "a longer path gets no address");
+        for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
+            *place = *byte as libc::c_char;
+        }
+        // The NUL at the end counts.
+        let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
+        RawAddress::of(address, len)
     }
 
     pub(crate) fn family(&self) -> i32 {

@@ -10,6 +10,7 @@ pub(crate) mod address;
 pub(crate) mod options;
 pub(crate) mod pipe;
 pub(crate) mod real;
+pub(crate) mod unix;
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};

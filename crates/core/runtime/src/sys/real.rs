@@ -145,15 +145,18 @@ pub(crate) fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Re
 }
 
 pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<(RawFd, bool)> {
-    let fd = socket(RawAddress::inet(address).family(), libc::SOCK_STREAM)?;
-    set_nodelay(fd.as_raw_fd(), true)?;
+    let family = RawAddress::of_stream(address).family();
+    let fd = socket(family, libc::SOCK_STREAM)?;
+    if family != libc::AF_UNIX {
+        set_nodelay(fd.as_raw_fd(), true)?;
+    }
     let connected = finish_connect_tcp(fd.as_raw_fd(), address)?;
     Ok((fd.into_raw_fd(), connected))
 }
 
 /// The same call starts a connect, returns its progress, and returns its error.
 pub(crate) fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<bool> {
-    match connect(fd, &RawAddress::inet(address)) {
+    match connect(fd, &RawAddress::of_stream(address)) {
         Ok(()) => Ok(true),
         Err(error) => match error.raw_os_error() {
             Some(libc::EISCONN) => Ok(true),
@@ -363,6 +366,26 @@ mod tests {
         check(got).unwrap();
         let text = String::from_utf8_lossy(&name);
         text.trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn a_stream_connects_to_a_unix_socket() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("socket");
+        let address = crate::sys::unix::unix_address(&path).unwrap();
+        let kind = |result: io::Result<_>| result.err().map(|error: io::Error| error.kind());
+        assert_eq!(kind(connect_tcp(address)), Some(io::ErrorKind::NotFound));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let (fd, connected) = connect_tcp(address).unwrap();
+        assert!(connected);
+        let (mut accepted, _) = listener.accept().unwrap();
+        assert_eq!(send(fd, b"abc").unwrap(), 3);
+        let mut got = [0; 3];
+        std::io::Read::read_exact(&mut accepted, &mut got).unwrap();
+        assert_eq!(&got, b"abc");
+        close(fd);
+        drop(listener);
+        assert_eq!(kind(connect_tcp(address)), Some(io::ErrorKind::ConnectionRefused));
     }
 
     #[test]
