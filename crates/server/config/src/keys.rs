@@ -497,6 +497,10 @@ impl Table for Retries {
             "Retries of all requests together, as a percentage of requests, so that they never \
              multiply an outage.";
         burst: Kind::Count(0, MANY), burst, "Retries allowed beyond that.";
+        statuses: Kind::Counts(100, 599), statuses,
+            "A response with one of these statuses to a request that may be repeated is dropped, \
+             and another server is asked. If no other server can be asked, the client gets the \
+             response.", example "[502, 503]";
     ];
 }
 

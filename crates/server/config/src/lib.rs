@@ -93,7 +93,7 @@ pub use text_file::PacFile;
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
-    Server, Timeouts, UpstreamProtocol, UpstreamReuse,
+    Server, Statuses, Timeouts, UpstreamProtocol, UpstreamReuse,
 };
 pub use via::{Via, ViaName};
 pub use when::When;
@@ -466,8 +466,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Parses `http://host[:port][/]`, `https://`, or `unix:/path` of a Unix socket. A name is not looked up. The certificate of
-    /// one with TLS must lead to a root of the system, unless [`Origin::secure`] says otherwise.
+    /// Parses `http://host[:port][/]`, `https://`, or `unix:/path` of a Unix socket. A name is not
+    /// looked up. The certificate of one with TLS must lead to a root of the system, unless
+    /// [`Origin::secure`] says otherwise.
     ///
     /// # Errors
     /// One line: what is wrong with the URL.

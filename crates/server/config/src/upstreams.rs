@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::here::Here;
+use super::value::{Kind, Setting};
 use super::{Login, Origin};
+use toml::Spanned;
+use toml::de::DeValue;
 use transport::tls::Offered;
 
 /// Servers with the same content.
@@ -223,11 +227,54 @@ pub struct Retries {
     pub budget_percent: u32,
     /// Retries allowed beyond that.
     pub burst: u32,
+    /// Responses with these statuses count as no answer, if the request may be repeated.
+    pub statuses: Statuses,
+}
+
+/// A set of statuses from 100 to 599.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statuses([u64; 8]);
+
+impl Statuses {
+    /// The place of a status: the word, and the bit in it.
+    fn place(status: u16) -> Option<(usize, u64)> {
+        let at = usize::from(status.checked_sub(100)?);
+        (at < 500).then_some((at / 64, 1 << (at % 64)))
+    }
+
+    /// Whether it has this status.
+    pub fn has(&self, status: u16) -> bool {
+        Statuses::place(status).is_some_and(|(word, bit)| self.0[word] & bit != 0)
+    }
+}
+
+impl FromIterator<u16> for Statuses {
+    fn from_iter<I: IntoIterator<Item = u16>>(statuses: I) -> Statuses {
+        let mut set = Statuses::default();
+        for (word, bit) in statuses.into_iter().filter_map(Statuses::place) {
+            set.0[word] |= bit;
+        }
+        set
+    }
+}
+
+impl Setting for Statuses {
+    fn read(
+        value: &Spanned<DeValue<'_>>,
+        kind: &Kind,
+        here: &mut Here<'_, '_>,
+    ) -> Option<Statuses> {
+        Vec::<u16>::read(value, kind, here).map(Statuses::from_iter)
+    }
+
+    fn show(&self, kind: &Kind) -> Option<String> {
+        (100..600).filter(|status| self.has(*status)).collect::<Vec<u16>>().show(kind)
+    }
 }
 
 impl Default for Retries {
     fn default() -> Retries {
-        Retries { max: 1, budget_percent: 20, burst: 100 }
+        Retries { max: 1, budget_percent: 20, burst: 100, statuses: Statuses::default() }
     }
 }
 
@@ -331,6 +378,13 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statuses_are_a_set() {
+        let set = Statuses::from_iter([100, 502, 599, 600, 99]);
+        let has: Vec<u16> = (0..=u16::MAX).filter(|status| set.has(*status)).collect();
+        assert_eq!(has, [100, 502, 599]);
+    }
 
     #[test]
     fn an_authority_is_a_host_and_a_port() {

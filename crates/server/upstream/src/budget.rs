@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn retries_are_a_share_of_the_requests_beyond_a_burst() {
-        let retries = Retries { max: 1, budget_percent: 20, burst: 10 };
+        let retries = Retries { budget_percent: 20, burst: 10, ..Retries::default() };
         let budget = Budget::new(retries);
         let mut made = 0;
         for _ in 0..1000 {

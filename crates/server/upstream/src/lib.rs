@@ -265,10 +265,22 @@ pub async fn exchange(
     let mut attempts = Attempts::new(core, to);
     let mut reuse = if request.is_repeatable() { Reuse::Any } else { Reuse::Proven };
     let mut resends = 0;
+    // An answer whose status sends the request to another server. The client gets the answer if no
+    // other server gives one.
+    let mut unwanted = None;
     loop {
-        let upstream = attempts.connect(core, reuse).await?;
+        let upstream = match attempts.connect(core, reuse).await {
+            Ok(upstream) => upstream,
+            Err(fault) => return unwanted.ok_or(fault),
+        };
+        let at = upstream.ticket.as_ref().map(Ticket::at);
         let tried = exchange_on(core, upstream, request, interim, &mut resends).await;
         let Unanswered { fault, silent, stale, at, resends: again } = match tried {
+            Ok(answer) if attempts.is_unwanted(request, &answer) && attempts.may_go_on(at) => {
+                core.io.counters.upstream_retries.add(1);
+                (unwanted, reuse) = (Some(answer), Reuse::Any);
+                continue;
+            }
             Ok(answer) => return Ok(answer),
             Err(unanswered) => unanswered,
         };
@@ -280,7 +292,7 @@ pub async fn exchange(
         let goes_on =
             again || may_repeat && ((stale && reuse != Reuse::None) || attempts.may_go_on(at));
         if !goes_on {
-            return Err(fault);
+            return unwanted.ok_or(fault);
         }
         core.io.counters.upstream_retries.add(1);
         reuse = Reuse::None;
@@ -388,6 +400,13 @@ impl Attempts<'_> {
             To::Group(_, _, preface, _) => preface.as_ref(),
             To::Addresses(..) => None,
         }
+    }
+
+    /// Whether another server is to be asked because of the status of an answer.
+    fn is_unwanted(&self, request: &Request, answer: &Answer) -> bool {
+        let To::Group(group, ..) = self.to else { return false };
+        let statuses = &group.config.retries.statuses;
+        statuses.has(answer.head.head().status) && request.is_repeatable()
     }
 
     /// Whether another server may be asked after this one has failed.

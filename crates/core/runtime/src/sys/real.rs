@@ -370,6 +370,8 @@ mod tests {
 
     #[test]
     fn a_stream_connects_to_a_unix_socket() {
+        use std::io::Read;
+
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("socket");
         let address = crate::sys::unix::unix_address(&path).unwrap();
@@ -381,7 +383,7 @@ mod tests {
         let (mut accepted, _) = listener.accept().unwrap();
         assert_eq!(send(fd, b"abc").unwrap(), 3);
         let mut got = [0; 3];
-        std::io::Read::read_exact(&mut accepted, &mut got).unwrap();
+        accepted.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"abc");
         close(fd);
         drop(listener);

@@ -59,13 +59,21 @@ async fn try_get(target: String) -> Result<Response, Broken> {
 
 /// Accepts connections at an address, and resets each when its first bytes have come.
 fn start_crashing(at: SocketAddr) {
+    start_server(at, b"");
+}
+
+/// Accepts connections at an address, answers the first bytes of each like this, and resets it.
+fn start_server(at: SocketAddr, answer: &'static [u8]) {
     let listener = TcpListener::bind(at, &ListenOptions::default()).unwrap();
     let serving = async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else { continue };
             let crash = async move {
                 let _ = stream.read(&mut [0; 1024]).await;
-                stream.abort();
+                match answer.is_empty() {
+                    true => stream.abort(),
+                    false => drop(stream.write_all(answer).await),
+                }
             };
             runtime::spawn(crash).detach();
         }
@@ -169,7 +177,7 @@ fn only_repeatable_requests_go_to_another_server() {
 fn retries_do_not_multiply_an_outage() {
     let config = || {
         let mut group = group(&[SECOND, THIRD]);
-        group.retries = Retries { max: 1, budget_percent: 10, burst: 5 };
+        group.retries = Retries { budget_percent: 10, burst: 5, ..Retries::default() };
         group.ejection.failures = 0;
         before(group)
     };
@@ -181,6 +189,46 @@ fn retries_do_not_multiply_an_outage() {
         }
         let retries = world.counter("upstream_retries");
         assert!((13..=16).contains(&retries), "{retries}");
+    });
+}
+
+/// nginx: `proxy_next_upstream http_503`; HAProxy: `retry-on 503`.
+#[test]
+fn a_request_goes_to_another_server_because_of_a_status() {
+    const BUSY: &[u8] = b"HTTP/1.1 503 X\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
+    let config = |servers: &'static [&'static str]| {
+        move || {
+            let mut group = group(servers);
+            group.retries = Retries { statuses: [503].into_iter().collect(), ..group.retries };
+            group.ejection.failures = 0;
+            before(group)
+        }
+    };
+    each_way(config(&[ORIGIN, SECOND]), async |world: Rc<World>| {
+        start_server(address(SECOND), BUSY);
+        ask(0, 20).await;
+        assert_eq!((seen(&world.origin), world.counter("upstream_retries")), (20, 10));
+        let mut statuses = Vec::new();
+        for _ in 0..2 {
+            let post = b"POST /p HTTP/1.1\r\nHost: s\r\nContent-Length: 0\r\n\r\n";
+            statuses.push(Client::new().await.ask(post).await.status);
+        }
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 503], "what may not be repeated is not");
+    });
+    each_way(config(&[SECOND, THIRD]), async |world: Rc<World>| {
+        start_server(address(SECOND), BUSY);
+        start_server(address(THIRD), BUSY);
+        let got = try_get(target(0)).await.unwrap();
+        assert_eq!((got.status, &got.body[..]), (503, &b"busy"[..]));
+        assert_eq!(world.counter("upstream_retries"), 1);
+    });
+    each_way(config(&[SECOND, MISSING]), async |_: Rc<World>| {
+        start_server(address(SECOND), BUSY);
+        for at in 0..4 {
+            let got = try_get(target(at)).await.unwrap();
+            assert_eq!((got.status, &got.body[..]), (503, &b"busy"[..]), "the first answer");
+        }
     });
 }
 
