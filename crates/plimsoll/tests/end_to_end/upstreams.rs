@@ -118,7 +118,7 @@ fn an_application_at_a_unix_socket_is_served_as_by_nginx() {
     let text = format!(
         "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\n\
          name = \"app\"\nserver = [{{ url = \"unix:{socket}\" }}]\n[upstream.health]\n\
-         interval = \"100ms\"\nrise = 1\nfall = 1\n"
+         path = \"/big\"\ninterval = \"100ms\"\nrise = 1\nfall = 1\n"
     );
     let proxy = OurServer::configured(&home.write("plimsoll.toml", text));
     let before = get(proxy.address(), "/big");

@@ -2,7 +2,7 @@
 //! any moment.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -62,17 +62,24 @@ fn start_crashing(at: SocketAddr) {
     start_server(at, b"");
 }
 
-/// Accepts connections at an address, answers the first bytes of each like this, and resets it.
+/// Accepts connections at an address, and answers a request on each like this. Without an answer,
+/// each is reset when its first bytes have come.
 fn start_server(at: SocketAddr, answer: &'static [u8]) {
     let listener = TcpListener::bind(at, &ListenOptions::default()).unwrap();
     let serving = async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else { continue };
             let crash = async move {
-                let _ = stream.read(&mut [0; 1024]).await;
-                match answer.is_empty() {
-                    true => stream.abort(),
-                    false => drop(stream.write_all(answer).await),
+                let (mut got, mut piece) = (Vec::new(), [0; 1024]);
+                while let Ok(read @ 1..) = stream.read(&mut piece).await {
+                    got.extend_from_slice(&piece[..read]);
+                    if answer.is_empty() {
+                        return stream.abort();
+                    }
+                    if got.ends_with(b"\r\n\r\n") {
+                        drop(stream.write_all(answer).await);
+                        drop(stream.shutdown(Shutdown::Write));
+                    }
                 }
             };
             runtime::spawn(crash).detach();
