@@ -3,7 +3,8 @@
 //!
 //! What: pure functions, no I/O and no clock. [`accept`] reads `Accept-Encoding`, [`rules`] decides
 //! by the configuration, [`fields`] changes validators, [`codec`] has one function for each
-//! direction. Why apart: a cache decides when and where to code, and this crate how.
+//! direction, and [`stream`] codes bodies while they arrive. Why apart: a cache decides when and
+//! where to code, and this crate how.
 //!
 //! What never happens: output beyond a limit of the caller or of [`limits`]; a coding that the
 //! client refuses is chosen; a strong validator of one form appears on another.
@@ -16,11 +17,13 @@ pub mod codec;
 pub mod fields;
 pub mod limits;
 pub mod rules;
+pub mod stream;
 
 pub use accept::Accept;
 pub use codec::{decode, decoded_bytes_max, encode};
 pub use fields::TagRule;
 pub use rules::{Level, Rules, Types};
+pub use stream::Stream;
 
 use std::fmt;
 

@@ -30,6 +30,10 @@ pub struct Rules {
     pub jobs_max: usize,
     /// How many may wait for that.
     pub queue_max: usize,
+    /// Whether responses that are not stored are coded while they pass.
+    pub passed: bool,
+    /// How many of them may be coded at a time, by all cores together.
+    pub passed_max: usize,
 }
 
 /// How the origin coded a response of which there may be other forms.
@@ -113,6 +117,30 @@ impl Rules {
             fits && fields.first("content-type").is_some_and(|value| self.types.has(value))
         };
         (source != Source::Identity || is_worth_it()).then_some(source)
+    }
+
+    /// Whether a response that is not stored may be coded while it passes. `bytes` is the body's
+    /// length, if it is known. Cookies do not matter: who has such responses coded knows that they
+    /// are for single users.
+    pub fn passes<F: FieldSource + ?Sized>(
+        &self,
+        status: u16,
+        fields: &F,
+        bytes: Option<u64>,
+    ) -> bool {
+        // A message of gRPC has its own coding, and a part is a part of what is not coded.
+        let is_grpc = |value: &[u8]| {
+            const GRPC: &[u8] = b"application/grpc";
+            value.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+        };
+        let is_whole = matches!(status, 200..=203 | 400..=599) && !fields.has("content-range");
+        is_whole
+            && bytes.is_none_or(|bytes| bytes >= self.bytes_min)
+            && !fields.has("content-encoding")
+            && !CacheControl::of(fields).no_transform
+            && fields
+                .first("content-type")
+                .is_some_and(|value| self.types.has(value) && !is_grpc(value.trim_ascii()))
     }
 
     /// The codings that this client prefers to none, best first.
@@ -223,6 +251,8 @@ mod tests {
             tag: TagRule::Weak,
             jobs_max: 1,
             queue_max: 1,
+            passed: true,
+            passed_max: 1,
         }
     }
 
@@ -292,6 +322,32 @@ mod tests {
             let fields: Vec<(&[u8], &[u8])> =
                 fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
             assert_eq!(rules().source(status, &fields, bytes), source, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_coded_while_it_passes() {
+        let html = ("content-type", "text/html");
+        type Case<'c> = (u16, &'c [(&'c str, &'c str)], Option<u64>, bool);
+        let cases: [Case<'_>; 13] = [
+            (200, &[html], Some(100), true),
+            (200, &[html], None, true),
+            (200, &[html], Some(99), false),
+            (200, &[html], Some(u64::MAX), true),
+            (404, &[html], Some(100), true),
+            (206, &[html], Some(100), false),
+            (304, &[html], None, false),
+            (200, &[html, ("content-range", "bytes 0-1/2")], None, false),
+            (200, &[html, ("set-cookie", "a=b"), ("vary", "cookie")], None, true),
+            (200, &[html, ("cache-control", "no-transform")], None, false),
+            (200, &[html, ("content-encoding", "gzip")], None, false),
+            (200, &[("content-type", " Application/gRPC+xml")], None, false),
+            (200, &[("content-type", "image/png")], None, false),
+        ];
+        for (status, fields, bytes, passes) in cases {
+            let fields: Vec<(&[u8], &[u8])> =
+                fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+            assert_eq!(rules().passes(status, &fields, bytes), passes, "{fields:?}");
         }
     }
 }

@@ -1,12 +1,17 @@
 //! Coded forms with real servers: nginx and Varnish code the same content, curl decodes ours.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 
+use serde_json::{Value, json};
+
+use crate::http3;
 use crate::support::{
-    Home, OurServer, Running, SOON, free_port, nginx, output_file, program, run, wait_for,
+    Accepting, Home, OurServer, Running, SOON, free_port, nginx, output_file, plimsoll, program,
+    run, wait_for,
 };
 
 /// Text as it is on the web.
@@ -199,4 +204,114 @@ fn curl_decodes_what_we_code_and_we_decode_for_it() {
     }
     let got = ask(server.address(), "Accept-Encoding: gzip\r\n");
     assert_eq!(got.field("content-encoding"), Some("gzip"));
+}
+
+/// The same answers as nginx's gzip to clients of each version, for a page that is not stored.
+#[test]
+fn what_is_not_stored_is_coded_as_nginx_codes_it() {
+    let home = Home::new();
+    let (_plain, plain) = origin(&home, "plain", "add_header Cache-Control no-store;");
+    let port = free_port();
+    let http = format!(
+        "gzip on; gzip_types text/plain; gzip_comp_level 6; gzip_vary on; gzip_proxied any;
+         gzip_http_version 1.0;
+         server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://{plain}; }} }}"
+    );
+    fs::create_dir_all(home.path().join("gzip")).unwrap();
+    let _nginx = nginx(&home.path().join("gzip"), port, &http);
+    let nginx = SocketAddr::from(([127, 0, 0, 1], port));
+    let lines = "codings = [\"zstd\", \"br\", \"gzip\"]\npassed = true";
+    let server = ours(&home, plain, lines);
+    for (accept, fields) in
+        [("gzip", ""), ("gzip;q=0", ""), ("identity", ""), ("gzip", "Range: bytes=0-9\r\n")]
+    {
+        let request = format!("Accept-Encoding: {accept}\r\n{fields}");
+        let [our, their] = [server.address(), nginx].map(|address| ask(address, &request));
+        assert_eq!(our.status, their.status, "{request}");
+        for field in ["content-encoding", "etag", "content-type", "content-length"] {
+            assert_eq!(our.field(field), their.field(field), "{request}{field}");
+        }
+        let (our_bytes, their_bytes) = (our.body.len() as f64, their.body.len() as f64);
+        println!("{accept} {fields:?}: ours {our_bytes}, nginx {their_bytes} of {}", PAGE.len());
+        assert!((0.9..1.1).contains(&(our_bytes / their_bytes)), "{our_bytes} {their_bytes}");
+        assert!(our.field("cache-status").unwrap().contains("fwd="), "{:?}", our.head);
+    }
+    let url = format!("{}/page.txt", server.url());
+    for version in ["--http1.0", "--http1.1", "--http2-prior-knowledge"] {
+        for coding in ["gzip", "br", "zstd"] {
+            let file = home.at("page");
+            let accept = format!("Accept-Encoding: {coding}");
+            let mut curl = Command::new(program("curl", "curl"));
+            curl.args(["--silent", "--show-error", "--max-time", "20", "--fail", "--compressed"]);
+            curl.args([version, "--header", &accept, "--output", &file, &url]);
+            let sizes = "%{size_download} %header{content-encoding} %header{vary}";
+            curl.args(["--write-out", sizes]);
+            let wrote = run(curl, SOON).succeeded().stdout;
+            assert_eq!(home.read("page"), PAGE, "{version} {coding}");
+            let words: Vec<&str> = wrote.split(' ').collect();
+            assert_eq!(words[1..], [coding, "Accept-Encoding"], "{version} {coding}: {wrote}");
+        }
+    }
+    let admin = server.admin().to_string();
+    let explained = ["explain", &url, "-H", "Accept-Encoding: br", "--admin", &admin];
+    let text = plimsoll(&explained).succeeded().stdout;
+    assert!(text.contains("br, if the response may be coded while it passes"), "{text}");
+}
+
+/// Over HTTP/3, too.
+#[test]
+fn aioquic_gets_a_coded_response_that_is_not_stored() {
+    let home = Home::new();
+    let (_plain, plain) = origin(&home, "plain", "add_header Cache-Control no-store;");
+    let more = "[compression]\ncodings = [\"gzip\"]\npassed = true\n";
+    let server = http3::proxy(&home, &format!("http://{plain}"), more);
+    let steps = json!([
+        {"do": "get", "path": "/page.txt", "fields": [["accept-encoding", "gzip"]]},
+        {"do": "get", "path": "/page.txt"},
+    ]);
+    let answers = http3::take(&home, server.address().port(), steps);
+    let [coded, plain] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(coded["fields"]["content-encoding"], "gzip");
+    assert_eq!(coded["end"], "whole");
+    let bytes = |answer: &Value| answer["bytes"].as_u64().unwrap() as usize;
+    assert!(bytes(coded) < PAGE.len() / 2 && bytes(plain) == PAGE.len(), "{answers:?}");
+}
+
+/// Events reach curl when they come, and a stream that its origin breaks off has no end.
+#[test]
+fn events_are_coded_and_not_held_up() {
+    let home = Home::new();
+    let (go, wait) = mpsc::channel::<bool>();
+    let wait = Arc::new(Mutex::new(wait));
+    let origin = Accepting::start(move |mut stream| {
+        let mut request = [0; 4096];
+        let Ok(1..) = stream.read(&mut request) else { return };
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+                    Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        for count in 0.. {
+            let event = format!("data: event {count}\n\n");
+            let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+            stream.write_all(chunk.as_bytes()).unwrap();
+            if !wait.lock().unwrap().recv().unwrap_or(false) {
+                return;
+            }
+        }
+    });
+    let server = ours(&home, origin.address, "codings = [\"gzip\"]\npassed = true");
+    let mut curl = Command::new(program("curl", "curl"));
+    curl.args(["--silent", "--no-buffer", "--compressed", "--max-time", "20"]);
+    curl.args(["--dump-header", &home.at("head"), &server.url()]);
+    let mut curl = Running::start(curl.stdout(Stdio::piped()));
+    {
+        let mut lines = BufReader::new(curl.stdout()).lines();
+        for count in 0..5 {
+            assert_eq!(lines.next().unwrap().unwrap(), format!("data: event {count}"));
+            assert_eq!(lines.next().unwrap().unwrap(), "");
+            go.send(count < 4).unwrap();
+        }
+    }
+    assert!(home.read("head").to_lowercase().contains("content-encoding: gzip"));
+    // CURLE_PARTIAL_FILE, or another that says that the end is missing.
+    assert_ne!(curl.ended(SOON).code(), Some(0));
 }

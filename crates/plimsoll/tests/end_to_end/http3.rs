@@ -41,7 +41,7 @@ fn client(home: &Home, port: u16, steps: &Value) -> Command {
 
 /// Takes the steps; returns what each one gave.
 #[track_caller]
-fn take(home: &Home, port: u16, steps: Value) -> Vec<Value> {
+pub(crate) fn take(home: &Home, port: u16, steps: Value) -> Vec<Value> {
     let output = run(client(home, port, &steps), SOON * 2).succeeded();
     match output.json() {
         Value::Array(results) => results,

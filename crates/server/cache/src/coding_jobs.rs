@@ -51,6 +51,23 @@ pub struct Jobs {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     busy_ns: AtomicU64,
+    passing: Passing,
+}
+
+/// The responses that are coded while they pass.
+#[derive(Debug, Default)]
+struct Passing {
+    now: Arc<AtomicUsize>,
+    coded: AtomicU64,
+    refused: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// The place of one encoder among those that may run at a time.
+#[derive(Debug)]
+pub struct Encoding {
+    _room: Room,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +93,14 @@ struct Job {
 #[derive(Debug)]
 struct Room(Arc<AtomicUsize>);
 
+impl Room {
+    fn of(taken: &Arc<AtomicUsize>, most: usize) -> Option<Room> {
+        let more = |taken: usize| (taken < most).then_some(taken + 1);
+        taken.fetch_update(AcqRel, Acquire, more).ok()?;
+        Some(Room(Arc::clone(taken)))
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         let before = self.0.fetch_sub(1, AcqRel);
@@ -98,6 +123,7 @@ impl Default for Jobs {
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             busy_ns: AtomicU64::new(0),
+            passing: Passing::default(),
         }
     }
 }
@@ -109,20 +135,25 @@ impl Jobs {
 
     /// Room for another job.
     fn room(&self, rules: &Rules) -> Option<Room> {
-        let most = rules.jobs_max + rules.queue_max;
-        let more = |jobs: usize| (jobs < most).then_some(jobs + 1);
-        self.unfinished.fetch_update(AcqRel, Acquire, more).ok()?;
-        Some(Room(Arc::clone(&self.unfinished)))
+        Room::of(&self.unfinished, rules.jobs_max + rules.queue_max)
     }
 
     /// The current figures, in the order of [`FIGURES`].
-    pub(crate) fn figures(&self) -> [u64; 8] {
+    pub(crate) fn figures(&self) -> [u64; 13] {
         let waiting = self.state().waiting.len() as u64;
         let Jobs { made, declined, refused, bytes_in, bytes_out, busy_ns, .. } = self;
         let of = |count: &AtomicU64| count.load(Relaxed);
         let [made, declined, refused] = [made, declined, refused].map(of);
         let reserved = of(&self.reserved_bytes);
-        [made, declined, refused, of(bytes_in), of(bytes_out), of(busy_ns), waiting, reserved]
+        let (bytes_in, bytes_out, busy_ns) = (of(bytes_in), of(bytes_out), of(busy_ns));
+        let passing = &self.passing;
+        let [coded, uncoded] = [&passing.coded, &passing.refused].map(of);
+        let (passed_in, passed_out) = (of(&passing.bytes_in), of(&passing.bytes_out));
+        let now = passing.now.load(Relaxed) as u64;
+        let forms = [made, declined, refused, bytes_in, bytes_out, busy_ns, waiting, reserved];
+        let passed = [coded, uncoded, passed_in, passed_out, now];
+        let mut all = forms.into_iter().chain(passed);
+        std::array::from_fn(|_| all.next().expect("eight and five figures"))
     }
 }
 
@@ -145,6 +176,17 @@ pub const FIGURES: &[Described] = &[
     ),
     Described::gauge("forms_waiting", "Forms that wait to be made"),
     Described::gauge("forms_reserved_bytes", "Memory reserved for forms that are being made"),
+    Described::counter("passed_coded", "Responses that were coded while they passed"),
+    Described::counter(
+        "passed_uncoded",
+        "Responses that passed uncoded because too many were being coded",
+    ),
+    Described::counter(
+        "passed_coded_in_bytes",
+        "Bytes of bodies before they were coded in passing",
+    ),
+    Described::counter("passed_coded_out_bytes", "Bytes of bodies that were coded in passing"),
+    Described::gauge("passed_encoders", "Responses that are being coded while they pass"),
 ];
 
 /// The memory of a form while it is made.
@@ -227,6 +269,21 @@ impl Cache {
     /// The figures of the forms, in the order of [`FIGURES`].
     pub fn form_figures(&self) -> impl Iterator<Item = (Described, u64)> {
         FIGURES.iter().copied().zip(self.jobs.figures())
+    }
+
+    /// A place for an encoder of a response that passes, if fewer than `most` run.
+    pub fn encoding(&self, most: usize) -> Option<Encoding> {
+        let passing = &self.jobs.passing;
+        let room = Room::of(&passing.now, most);
+        let count = if room.is_some() { &passing.coded } else { &passing.refused };
+        count.fetch_add(1, Relaxed);
+        room.map(|room| Encoding { _room: room })
+    }
+
+    /// Counts what such an encoder has read and given out.
+    pub fn count_passed(&self, bytes_in: usize, bytes_out: usize) {
+        self.jobs.passing.bytes_in.fetch_add(bytes_in as u64, Relaxed);
+        self.jobs.passing.bytes_out.fetch_add(bytes_out as u64, Relaxed);
     }
 
     /// Has a form of a stored response made, for later requests, unless it is being made or there

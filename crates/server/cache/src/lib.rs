@@ -11,6 +11,7 @@
 //! acknowledged change although its fetch began before the change.
 #![forbid(unsafe_code)]
 
+pub mod backlog;
 pub mod changes;
 pub mod coding_jobs;
 pub mod disk;

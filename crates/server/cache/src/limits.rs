@@ -52,6 +52,13 @@ pub const FORM_ADDED_TRIES_MAX: usize = 8;
 /// Maximum requests that wait for one decoded form.
 pub const FORM_WAITERS_MAX: usize = 1024;
 
+/// Purges that wait for one member to acknowledge them. Beyond it everything is purged there.
+pub const BACKLOG_MAX: usize = 1024;
+/// Bytes of them.
+pub const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
+/// Addresses that are members no longer, for which purges are kept in case that they come back.
+pub const MEMBERS_GONE_MAX: usize = 32;
+
 const _: () = assert!(
     config::limits::CODING_JOBS_MAX < runtime::fs::THREADS_MAX as u64,
     "the disk keeps some threads of the pool"

@@ -26,6 +26,8 @@ pub(crate) struct CompressionSection {
     etag: TagRule,
     jobs_max: u64,
     queue_max: u64,
+    passed: bool,
+    passed_max: u64,
 }
 
 /// The media types that are text, and the fonts that are not compressed already.
@@ -56,6 +58,8 @@ impl Default for CompressionSection {
             etag: TagRule::default(),
             jobs_max: 1,
             queue_max: 64,
+            passed: false,
+            passed_max: 256,
         }
     }
 }
@@ -96,6 +100,13 @@ impl Table for CompressionSection {
         queue_max: Kind::Count(0, 100_000), queue_max,
             "Maximum forms that wait for that. Beyond it, clients get responses as the origin \
              sent them.";
+        passed: Kind::Flag, passed,
+            "Whether responses that are not stored are coded while they pass, on the cores. They \
+             are often for single users: read about BREACH first. A route may say otherwise with \
+             compress_passed.";
+        passed_max: Kind::Count(1, 100_000), passed_max,
+            "Maximum responses that are coded while they pass at a time, by all cores together. \
+             Beyond it, they are sent as the origin sent them. Each takes up to 3 MB.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
@@ -138,6 +149,8 @@ impl CompressionSection {
             tag: self.etag,
             jobs_max: self.jobs_max as usize,
             queue_max: self.queue_max as usize,
+            passed: self.passed,
+            passed_max: self.passed_max as usize,
         })
     }
 }

@@ -349,6 +349,7 @@ impl RouteTable {
             early_data: self.early_data,
             finish_abandoned: self.finish_abandoned,
             compression: self.compression,
+            compress_passed: self.compress_passed,
             key: self.key.clone(),
             lifetimes: self.lifetime.clone(),
             negative: self.negative,

@@ -42,6 +42,7 @@ pub(crate) struct RouteTable {
     pub(crate) early_data: bool,
     pub(crate) finish_abandoned: bool,
     pub(crate) compression: bool,
+    pub(crate) compress_passed: Option<bool>,
     pub(crate) key: KeySettings,
     pub(crate) lifetime: Vec<Lifetime>,
     pub(crate) negative: Option<Duration>,
@@ -77,6 +78,7 @@ impl Default for RouteTable {
             early_data: false,
             finish_abandoned: false,
             compression: true,
+            compress_passed: None,
             key: KeySettings::default(),
             lifetime: Vec::new(),
             negative: None,
@@ -181,6 +183,9 @@ impl Table for RouteTable {
         compression: Kind::Flag, compression,
             "Whether responses are coded, if [compression] has codings. Turn it off where a page \
              has both a secret and what a client sent (BREACH).";
+        compress_passed: Kind::Flag, compress_passed,
+            "The same as compression.passed, for this route: whether responses that are not stored \
+             are coded while they pass.", example "true";
         query: Kind::Word(&["all", "none", "sort"]), key.query,
             "The query in the cache key: all of it as it came, none of it, or its parameters \
              sorted by name. The upstream gets the same query, in this and the next two keys, \

@@ -68,6 +68,8 @@ pub struct Route {
     pub finish_abandoned: bool,
     /// Whether responses are coded, if anything is.
     pub compression: bool,
+    /// Whether responses that are not stored are coded, too. `None`: as [`coding::Rules::passed`].
+    pub compress_passed: Option<bool>,
     /// What belongs to the cache key.
     pub key: KeySettings,
     /// How long responses are fresh; the first that matches a response applies.
@@ -105,6 +107,7 @@ impl Route {
             early_data: false,
             finish_abandoned: false,
             compression: true,
+            compress_passed: None,
             key: KeySettings::default(),
             lifetimes: Vec::new(),
             negative: None,
@@ -154,6 +157,8 @@ impl Route {
         add(!self.error_pages.is_empty(), format!("{} error pages", self.error_pages.len()));
         add(!self.store, "store = false".to_owned());
         add(!self.compression, "compression = false".to_owned());
+        let passed = self.compress_passed;
+        add(passed.is_some(), format!("compress_passed = {}", passed.unwrap_or_default()));
         add(self.early_data, "early_data = true".to_owned());
         add(self.finish_abandoned, "finish_abandoned = true".to_owned());
         add(self.peers, "peers = true".to_owned());

@@ -11,8 +11,8 @@
 //!
 //! # What it promises
 //!
-//! These files keep the promises: `cluster.rs`, `backlog.rs`, `fetch/member.rs`, `member_calls.rs`
-//! and `spread.rs` of `exchange/src`.
+//! These files keep the promises: `cache/src/backlog.rs`, and `cluster.rs`, `fetch/member.rs`,
+//! `member_calls.rs` and `spread.rs` of `exchange/src`.
 //!
 //! - A request that came from a member is never sent to another member.
 //! - A response that another member gave is stored only if its URL is requested often. So the
@@ -38,9 +38,9 @@ use upstream::group::Group;
 use upstream::members::{Member, Members, url_number};
 use upstream::registry::Registry;
 
-use crate::backlog::{Backlog, Batch};
 use crate::hot::Hot;
 use crate::limits::MEMBER_TRIES_MAX;
+use cache::backlog::{Backlog, Batch};
 
 /// The field by which a member names the client of a request that it passes on. It is hop-by-hop,
 /// and counts only where members connect.

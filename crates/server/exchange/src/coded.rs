@@ -192,7 +192,7 @@ pub(crate) fn is_not_modified(method: &[u8], fields: Fields<'_>, head: &Head) ->
 
 /// What the request accepts.
 #[inline]
-fn accepted(fields: &Fields<'_>) -> Accept {
+pub(crate) fn accepted(fields: &Fields<'_>) -> Accept {
     match fields.get(Name::AcceptEncoding) {
         None => Accept::IDENTITY,
         Some(_) if fields.is_repeated(Name::AcceptEncoding) => {

@@ -36,7 +36,6 @@
 #![forbid(unsafe_code)]
 
 mod auth;
-mod backlog;
 pub mod cluster;
 mod coded;
 mod connect;
@@ -54,6 +53,7 @@ pub mod listener;
 pub mod logged;
 mod mirror;
 pub mod own_answers;
+mod passed_on;
 mod plan;
 pub mod quota;
 pub mod request;
@@ -71,7 +71,7 @@ mod worker;
 
 pub use fetch::hierarchy::clear_purged;
 use seam::tunnel;
-pub use seam::{cache_status, client};
+pub use seam::{cache_status, client, passed};
 pub use shared::Shared;
 pub use worker::{Slot, Worker};
 
@@ -82,6 +82,7 @@ use store::Generation;
 use store::disk::Hit;
 
 use crate::client::{Client, RequestBody, Sent};
+use crate::passed::Coder;
 use quota::Taken;
 use request::Request;
 use routing::ClientConnection;
@@ -118,6 +119,8 @@ pub struct Exchange<'x, C> {
     broken: Option<BrokenBy>,
     /// The time until the head of the upstream's response was passed on, if one was.
     pub(crate) upstream_head_us: Option<u64>,
+    /// Codes the body of a response that passes.
+    coder: Option<Box<Coder>>,
     /// The amounts that the request has taken from quotas, if there are any.
     taken: Option<Box<Taken>>,
 }
@@ -142,6 +145,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             swapped_in: None,
             rule: "",
             broken: None,
+            coder: None,
             taken: None,
             upstream_head_us: None,
             request,

@@ -77,12 +77,6 @@ pub const MEMBER_AWAITED_BYTES_MAX: u64 = 64 * 1024;
 pub const MEMBER_BODIES_MAX: usize = 2;
 /// How often it is checked whether a member is down, while a request waits for it.
 pub const MEMBER_LOOK: Duration = Duration::from_secs(1);
-/// Purges that wait for one member to acknowledge them. Beyond it everything is purged there.
-pub const BACKLOG_MAX: usize = 1024;
-/// Bytes of them.
-pub const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
-/// Addresses that are members no longer, for which purges are kept in case that they come back.
-pub const MEMBERS_GONE_MAX: usize = 32;
 /// Bytes of purges in one message to a member, apart from one that is longer by itself.
 pub const PURGE_MESSAGE_BYTES: usize = 64 * 1024;
 /// Bytes of a message that is read. One purge has at most a URL as it is stored and as it was
@@ -102,4 +96,4 @@ const _: () = assert!(PURGE_ACKNOWLEDGED_MAX.as_secs() > cache::limits::DURABLE_
 const _: () = assert!(MEMBER_AWAITED_BYTES_MAX <= READ_BUFFER_BYTES as u64);
 const _: () = assert!(MEMBER_AWAITED_BYTES_MAX <= core_io::limits::PIPED_BYTES_MIN);
 const _: () = assert!(PURGE_MESSAGE_BYTES <= PURGE_MESSAGE_BYTES_MAX);
-const _: () = assert!(BACKLOG_BYTES_MAX <= PURGE_MESSAGE_BYTES_MAX);
+const _: () = assert!(cache::limits::BACKLOG_BYTES_MAX <= PURGE_MESSAGE_BYTES_MAX);

@@ -430,10 +430,18 @@ impl<C: Client> Exchange<'_, C> {
         let cache_status = CacheStatus::forwarded(Outcome::Pass, why, Some(status));
         let cache_status = rule.map_or(cache_status, |rule| cache_status.with_detail(rule));
         let has_body = self.request.method() != Method::Head && body.length() != BodyLength::None;
+        let passed = match self.request.codes_passed() {
+            Some(rules) => self.request.passed((&answer_head, body.length()), rules),
+            None => None,
+        };
+        let (passed, coder) = passed.map_or((None, None), |(passed, coder)| (Some(passed), coder));
+        let length = if coder.is_some() { BodyLength::Unknown } else { body.length() };
+        self.coder = coder;
         self.client.respond(&Response::Relayed(Relayed {
             head: answer_head,
             response_ms: *response_ms,
-            body: has_body.then(|| body.length()),
+            body: has_body.then_some(length),
+            passed: passed.as_ref(),
             may_have_trailers: has_body && body.may_have_trailers(),
             via: &snapshot.via,
             tags: self.request.shows_tags(),
@@ -448,9 +456,12 @@ impl<C: Client> Exchange<'_, C> {
         body: &mut UpstreamBody,
         mut ends: Pin<&mut impl Future<Output = Cut>>,
     ) -> Result<(), Cut> {
+        if let Some(coder) = self.coder.take() {
+            return Box::pin(self.relay_coded(body, coder, ends)).await;
+        }
         if self.is_paced() {
             Box::pin(self.relay_paced(body, ends)).await?;
-            if let Some(lines) = trailers_to_client(&self.request, body) {
+            if let Some(lines) = trailers_to_client(&self.request, body, |_| true) {
                 self.client.trailers(&lines);
             }
             return Ok(self.client.finish().await?);
@@ -462,7 +473,7 @@ impl<C: Client> Exchange<'_, C> {
         loop {
             match complete {
                 Ok(true) => {
-                    if let Some(lines) = trailers_to_client(&self.request, body) {
+                    if let Some(lines) = trailers_to_client(&self.request, body, |_| true) {
                         client.trailers(&lines);
                     }
                     return Ok(client.finish().await?);
@@ -496,7 +507,11 @@ impl<C: Client> Exchange<'_, C> {
 const SLOW_READER: &str = "slow-reader";
 
 /// The trailers of a complete body, as field lines, if the client is sent any.
-fn trailers_to_client(request: &Request, body: &UpstreamBody) -> Option<Vec<u8>> {
+pub(crate) fn trailers_to_client(
+    request: &Request,
+    body: &UpstreamBody,
+    fits: impl Fn(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
     if !accepts_trailers(request.version(), &request.fields()) {
         return None;
     }
@@ -507,6 +522,7 @@ fn trailers_to_client(request: &Request, body: &UpstreamBody) -> Option<Vec<u8>>
     let of_rules = of_rules.map(|changes| ResponseRules::new(&changes));
     let keeps = |name: &[u8]| {
         (tags || !is_tag_field(name))
+            && fits(name)
             && route.is_none_or(|route| route.response.keeps(name))
             && of_rules.as_ref().is_none_or(|rules| rules.keeps(name))
     };

@@ -27,7 +27,6 @@ use serde::Serialize;
 use upstream::members::{self, Member};
 use upstream::{BodyLength, Request, To};
 
-use crate::backlog::Batch;
 use crate::cluster::{CLIENT, Cluster, DONE, has_for_hop};
 use crate::limits::{
     CATCH_UP_PAUSE_MAX, CHANGE_ACKNOWLEDGED_MAX, MEMBERS_ATTENDED, PURGE_ACKNOWLEDGED_MAX,
@@ -35,6 +34,7 @@ use crate::limits::{
 };
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
+use cache::backlog::Batch;
 
 /// The path of purges at the listener for members.
 pub(crate) const PURGE_PATH: &[u8] = b"/purge";

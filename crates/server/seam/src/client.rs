@@ -35,6 +35,7 @@ use transport::Transport;
 use upstream::BodyLength;
 
 use crate::cache_status::CacheStatus;
+use crate::passed::Passed;
 
 /// The client has gone, or does not take our bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,6 +255,8 @@ pub struct Relayed<'r> {
     pub tags: bool,
     /// The line `Cache-Status`.
     pub cache_status: CacheStatus,
+    /// What becomes of the head because the body is coded, or could be.
+    pub passed: Option<&'r Passed>,
 }
 
 /// Our own answer. Its content is offered like that of any response.

@@ -30,7 +30,6 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "exchange",
         &[
             &["limits", "hot"],
-            &["backlog"],
             &["cluster"],
             &["listener", "shared"],
             &["snapshot", "seen"],
@@ -45,6 +44,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["routing", "error_pages"],
             &["guard"],
             &["serve", "from_disk", "connect", "own_answers", "quota", "upgrade"],
+            &["passed_on"],
             &["from_files"],
             &["run"],
             &["explain"],

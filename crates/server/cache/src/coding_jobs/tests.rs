@@ -29,6 +29,8 @@ fn rules(jobs_max: usize, queue_max: usize) -> Rules {
         tag: TagRule::Weak,
         jobs_max,
         queue_max,
+        passed: false,
+        passed_max: 1,
     }
 }
 

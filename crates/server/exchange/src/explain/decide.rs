@@ -25,7 +25,7 @@ use upstream::peers::having;
 
 use crate::cache_status::{CacheStatus, proxy_status};
 use crate::cluster::Share;
-use crate::coded::{self, Chosen, Wish};
+use crate::coded::{self, Chosen, Wish, accepted};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::explain::model::{
     Answer, Condition, Decision, Explained, Quota, Range, Request, Response, Setting,
@@ -372,6 +372,12 @@ impl<'t> Explanator<'t> {
         self.does(does, rule);
         self.begins(why);
         self.sends(Purpose::Pass(body_length(&self.asked.head())));
+        let coding = self.asked.codes_passed().and_then(|rules| {
+            let accept = accepted(&self.asked.fields());
+            rules.ranked(accept)[0].map(|level| level.coding.name())
+        });
+        self.out.answer.form =
+            coding.map(|name| format!("{name}, if the response may be coded while it passes"));
     }
 
     /// What is known of the answer before it comes.

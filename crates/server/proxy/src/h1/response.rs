@@ -9,6 +9,7 @@ use upstream::BodyLength;
 
 use exchange::cache_status::proxy_status_line;
 use exchange::client::{Own, Relayed, Response, StoredForm};
+use exchange::passed::Passed;
 
 /// Whether the client may send another request on this connection. A forward proxy ignores the
 /// keep-alive of an HTTP/1.0 client, which may be that of another old proxy, passed on blindly
@@ -91,11 +92,16 @@ fn write_relayed(
     framing: Framing,
     connection: Connection,
 ) {
-    let Relayed { head, body, tags, .. } = relayed;
+    let Relayed { head, body, tags, passed, .. } = relayed;
     out.status(head.status);
     out.end_to_end(&head.fields, |field| {
-        field.id() != Name::ContentLength && (*tags || !is_tag_field(field.name()))
+        field.id() != Name::ContentLength
+            && (*tags || !is_tag_field(field.name()))
+            && passed.is_none_or(|passed| passed.keeps(field.name()))
     });
+    if let Some(passed) = passed {
+        out.lines(&passed.lines);
+    }
     if !head.fields.has(Name::Date) {
         write_date(out, relayed.response_ms);
     }
@@ -104,6 +110,7 @@ fn write_relayed(
     // A 304 and an answer to HEAD may announce the length of the body that they do not carry.
     if let Some(length) = head.content_length()
         && body.is_none()
+        && !passed.is_some_and(Passed::is_coded)
         && (has_length(head.status) || head.status == 304)
     {
         out.content_length(length);

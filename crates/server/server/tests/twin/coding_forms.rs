@@ -26,6 +26,8 @@ fn rules() -> Rules {
         tag: TagRule::Weak,
         jobs_max: 1,
         queue_max: 8,
+        passed: false,
+        passed_max: 2,
     }
 }
 

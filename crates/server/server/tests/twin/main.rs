@@ -15,6 +15,7 @@ mod cluster;
 mod cluster_losses;
 mod cluster_members;
 mod coding_forms;
+mod coding_passed;
 mod collapsing;
 mod conditions;
 mod datagrams;

@@ -19,14 +19,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use cache::changes::Notice;
 use store::Concerns;
 
+use crate::changes::Notice;
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_MAX, MEMBERS_GONE_MAX};
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog {
+pub struct Backlog {
     of: HashMap<SocketAddr, Vec<Waiting>>,
     /// Those that have left, the one that left first in front.
     gone: VecDeque<SocketAddr>,
@@ -45,30 +45,30 @@ struct Waiting {
 
 /// Purges for one member.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// For this member. Each is encoded.
-    pub(crate) purges: Vec<Vec<u8>>,
+    pub purges: Vec<Vec<u8>>,
     /// For the others when it has acknowledged these, because of what it may have given them
     /// meanwhile. Everything is not lost there: it is validated before it is served again.
-    pub(crate) for_others: Vec<Vec<u8>>,
+    pub for_others: Vec<Vec<u8>>,
     /// The number of the last one.
-    pub(crate) last: u64,
+    pub last: u64,
 }
 
 impl Backlog {
     /// How many members have some, without those that have left.
-    pub(crate) fn behind(&self) -> usize {
+    pub fn behind(&self) -> usize {
         self.of.keys().filter(|one| !self.gone.contains(one)).count()
     }
 
     /// How many purges a member has not acknowledged.
-    pub(crate) fn waiting(&self, member: SocketAddr) -> usize {
+    pub fn waiting(&self, member: SocketAddr) -> usize {
         self.of.get(&member).map_or(0, Vec::len)
     }
 
     /// These are the other members from now on, and those were before. `first`: there was no list
     /// before.
-    pub(crate) fn members_are(&mut self, now: &[SocketAddr], before: &[SocketAddr], first: bool) {
+    pub fn members_are(&mut self, now: &[SocketAddr], before: &[SocketAddr], first: bool) {
         let is_known = |one: &SocketAddr| before.contains(one) || self.gone.contains(one);
         let joined = now.iter().filter(|one| !first && !is_known(one));
         for one in joined.copied().collect::<Vec<_>>() {
@@ -92,14 +92,14 @@ impl Backlog {
     }
 
     /// A purge that those that have left will have to acknowledge.
-    pub(crate) fn put_off_gone(&mut self, purge: &[u8]) {
+    pub fn put_off_gone(&mut self, purge: &[u8]) {
         for at in 0..self.gone.len() {
             self.put_off(self.gone[at], purge);
         }
     }
 
     /// A member has not acknowledged a purge. One that waits already takes the later place.
-    pub(crate) fn put_off(&mut self, member: SocketAddr, purge: &[u8]) {
+    pub fn put_off(&mut self, member: SocketAddr, purge: &[u8]) {
         self.wait(member, purge.to_vec(), false);
     }
 
@@ -117,7 +117,7 @@ impl Backlog {
     }
 
     /// The oldest purges that wait for a member, so many bytes at most, but at least one.
-    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> Batch {
+    pub fn oldest(&self, member: SocketAddr, bytes_max: usize) -> Batch {
         let mut bytes = 0;
         let mut batch = Batch::default();
         let all = everything(false);
@@ -139,7 +139,7 @@ impl Backlog {
     /// What a successor must go on with: what began to wait after this number, in messages of at
     /// most `bytes_max`, and the number of the last. The first time (0), all addresses that have
     /// left, too.
-    pub(crate) fn since(&self, number: u64, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+    pub fn since(&self, number: u64, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
         let mut messages: Vec<Vec<u8>> = Vec::new();
         let mut add = |member: SocketAddr, kind: char, purge: &[u8]| {
             let mut entry = format!("{member} {kind} {}\n", purge.len()).into_bytes();
@@ -168,7 +168,7 @@ impl Backlog {
     /// Goes on with what a predecessor has sent, while these are the other members. An address that
     /// is none of them has left. False if the message cannot be read to its end.
     #[must_use]
-    pub(crate) fn take_over(&mut self, mut message: &[u8], now: &[SocketAddr]) -> bool {
+    pub fn take_over(&mut self, mut message: &[u8], now: &[SocketAddr]) -> bool {
         while !message.is_empty() {
             let Some((member, kind, purge, rest)) = entry(message) else { return false };
             message = rest;
@@ -184,7 +184,7 @@ impl Backlog {
     }
 
     /// It has acknowledged all up to this number.
-    pub(crate) fn acknowledged(&mut self, member: SocketAddr, last: u64) {
+    pub fn acknowledged(&mut self, member: SocketAddr, last: u64) {
         if let Some(waiting) = self.of.get_mut(&member) {
             waiting.retain(|one| one.number > last);
             if waiting.is_empty() {

@@ -1,0 +1,180 @@
+//! Responses that are not stored, coded while they pass.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use coding::{Coding, Rules};
+use config::{Config, Path, Route};
+use runtime::time::sleep;
+
+use crate::coding_forms::coded;
+use crate::common::Response;
+use crate::origin::expected;
+use crate::world::{Client, World, each_way, in_memory};
+
+fn passing() -> Config {
+    limited_to(8)
+}
+
+fn limited_to(passed_max: usize) -> Config {
+    let config = coded();
+    let rules = config.compression.clone().unwrap();
+    Config { compression: Some(Rules { passed: true, passed_max, ..rules }), ..config }
+}
+
+async fn accepting(target: &str, accept: &str, fields: &str) -> Response {
+    let fields = format!("Accept-Encoding: {accept}\r\n{fields}");
+    Client::new().await.get(target, &fields).await
+}
+
+/// The coding of a response, and its content without it.
+fn decoded(got: &Response) -> (&str, Vec<u8>) {
+    match got.field("content-encoding") {
+        None => ("identity", got.body.clone()),
+        Some(name) => {
+            let coding = Coding::of(name.as_bytes()).unwrap();
+            (name, coding::decode(coding, &[&got.body], 1 << 20).unwrap())
+        }
+    }
+}
+
+#[test]
+fn what_passes_is_coded_for_those_who_accept_it() {
+    each_way(passing, async |_world: Rc<World>| {
+        for frame in ["", "&frame=chunked", "&frame=close"] {
+            let target = &format!("/p?size=30000&text=1&cc=no-store&etag=e{frame}");
+            let content = expected(target, None);
+            for (accept, coding) in [
+                ("gzip", "gzip"),
+                ("br", "br"),
+                ("zstd, gzip;q=0.1", "zstd"),
+                ("gzip;q=0", "identity"),
+                ("identity", "identity"),
+            ] {
+                let got = accepting(target, accept, "").await;
+                assert_eq!(decoded(&got), (coding, content.clone()), "{target} {accept}");
+                assert_eq!(got.all("vary"), ["Accept-Encoding"], "{target} {accept}");
+                let tag = if coding == "identity" { "\"e.0\"" } else { "W/\"e.0\"" };
+                assert_eq!(got.all("etag"), [tag], "{target} {accept}");
+                assert_eq!(got.field("cache-status").map(|of| of.contains("hit")), Some(false));
+                assert!(coding == "identity" || got.field("content-length").is_none());
+            }
+        }
+        let target = "/h?size=3000&text=1&cc=no-store&etag=e";
+        let head = Client::new().await.head(target, "Accept-Encoding: gzip\r\n").await;
+        assert_eq!((head.field("content-encoding"), head.field("etag"), head.body.len()), {
+            (Some("gzip"), Some("W/\"e.0\""), 0)
+        });
+        assert_eq!(head.field("content-length"), None);
+        let plain = Client::new().await.head(target, "").await;
+        assert_eq!((plain.field("content-length"), plain.field("vary")), {
+            (Some("3000"), Some("Accept-Encoding"))
+        });
+        let mut client = Client::new().await;
+        let body = "abc".repeat(1000);
+        let request = format!(
+            "POST /f?text=1 HTTP/1.1\r\nHost: site\r\nAccept-Encoding: gzip\r\n\
+             Content-Length: 3000\r\n\r\n{body}"
+        );
+        let got = client.ask(request.as_bytes()).await;
+        assert_eq!(decoded(&got), ("gzip", body.into_bytes()));
+    });
+}
+
+#[test]
+fn what_must_not_be_changed_passes_as_it_came() {
+    let config = || {
+        let mut route = Route::to("origin");
+        (route.path, route.compress_passed) = (Path::Prefix("/plain".into()), Some(false));
+        Config { routes: vec![Route::to("origin"), route], ..passing() }
+    };
+    each_way(config, async |_world: Rc<World>| {
+        for (target, fields) in [
+            ("/n?size=3000&cc=no-store", ""),
+            ("/n?size=100&text=1&cc=no-store", ""),
+            ("/n?size=3000&text=1&cc=no-store,no-transform", ""),
+            ("/plain?size=3000&text=1&cc=no-store", ""),
+            ("/n?size=3000&text=1&cc=no-store", "Cache-Control: no-transform\r\n"),
+        ] {
+            let got = accepting(target, "gzip", fields).await;
+            assert_eq!((decoded(&got), got.field("vary")), {
+                (("identity", expected(target, None)), None)
+            });
+        }
+        let target = "/r?size=3000&text=1&cc=no-store&ranges=1&etag=e";
+        let got = accepting(target, "gzip", "Range: bytes=10-19\r\n").await;
+        assert_eq!((got.status, &got.body[..]), (206, &expected(target, None)[10..20]));
+        assert_eq!((got.field("content-encoding"), got.field("etag")), (None, Some("\"e.0\"")));
+        // What the origin has coded.
+        let target = "/c?size=3000&text=1&cc=no-store&coded=gzip";
+        let got = accepting(target, "br, gzip", "").await;
+        assert_eq!(decoded(&got), ("gzip", expected(target, None)));
+    });
+}
+
+/// A 304 gives a coded body no strong tag.
+#[test]
+fn a_304_that_passes_has_the_tag_of_all_forms() {
+    let unstored = || {
+        let route = Route { store: false, ..Route::to("origin") };
+        Config { routes: vec![route], ..passing() }
+    };
+    each_way(unstored, async |_world: Rc<World>| {
+        let target = "/v?size=3000&text=1&cc=no-store&etag=e";
+        for (accept, names, tag) in [
+            ("gzip", "\"e.0\"", "\"e.0\""),
+            ("gzip", "\"e.0\", W/\"e.0\"", "W/\"e.0\""),
+            ("gzip", "W/\"x\", \"e.0\"", "W/\"e.0\""),
+            ("identity", "W/\"x\", \"e.0\"", "\"e.0\""),
+        ] {
+            let got = accepting(target, accept, &format!("If-None-Match: {names}\r\n")).await;
+            assert_eq!((got.status, got.all("etag")), (304, vec![tag]), "{accept} {names}");
+        }
+    });
+}
+
+/// The end of a coded body says that it is whole.
+#[test]
+fn a_body_that_breaks_off_has_no_end() {
+    in_memory(passing, async |world: Rc<World>| {
+        for frame in ["", "&frame=chunked"] {
+            for ending in ["cut=20000", "reset=20000", "cut=300"] {
+                let target = &format!("/b?size=90000&text=1&cc=no-store&{ending}{frame}");
+                let mut client = Client::new().await;
+                let request =
+                    format!("GET {target} HTTP/1.1\r\nHost: site\r\nAccept-Encoding: gzip\r\n\r\n");
+                client.send(request.as_bytes()).await.unwrap();
+                match client.response().await {
+                    // Nothing of the response had been sent.
+                    Ok(got) => assert_eq!(got.status, 502, "{target}"),
+                    Err(_broken) => {}
+                }
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
+        let metrics = world.metrics().await;
+        let now = metrics.iter().find(|(name, _)| name.contains("passed_encoders")).unwrap().1;
+        assert_eq!(now, 0, "no encoder outlives its response");
+    });
+}
+
+#[test]
+fn beyond_the_limit_responses_pass_uncoded() {
+    in_memory(
+        || limited_to(1),
+        async |world: Rc<World>| {
+            let slow = "/s?size=30000&text=1&cc=no-store&pause=3000";
+            let first = runtime::spawn(async move { accepting(slow, "gzip", "").await });
+            sleep(Duration::from_millis(1500)).await;
+            let target = "/t?size=3000&text=1&cc=no-store";
+            let second = accepting(target, "gzip", "").await;
+            assert_eq!(decoded(&second), ("identity", expected(target, None)));
+            assert_eq!(second.field("vary"), Some("Accept-Encoding"));
+            assert_eq!(decoded(&first.await), ("gzip", expected(slow, None)));
+            assert_eq!(decoded(&accepting(target, "gzip", "").await).0, "gzip");
+            let metrics = world.metrics().await;
+            let of = |name: &str| metrics.iter().find(|(n, _)| n.ends_with(name)).unwrap().1;
+            assert_eq!((of("passed_coded_total"), of("passed_uncoded_total")), (2, 1));
+        },
+    );
+}
