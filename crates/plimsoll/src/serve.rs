@@ -15,6 +15,7 @@ use command::failure::{Failure, misuse};
 #[cfg(feature = "measure")]
 use command::stop_on_signal;
 use readiness::Choice;
+use runtime::net;
 use runtime::process::{self, Identity, Predecessor, ServiceState};
 use server::{
     ClientTls, Config, DiskConfig, LogTo, Order, Orders, Origin, Renewal, Server, Settings, Sockets,
@@ -192,6 +193,7 @@ fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result
     let (mut sockets, unused) =
         Sockets::bind(&config.listeners, admin, workers, inherited.listeners).map_err(misuse)?;
     for address in unused {
+        let address = net::shown(address);
         eprintln!("plimsoll: ignoring the inherited socket {address}, which is not configured");
     }
     sockets.bind_datagrams(&config.listeners, inherited.datagrams).map_err(misuse)?;
@@ -262,7 +264,7 @@ fn announce(flags: &cli::Serve, server: &Server, has_token: bool) {
     let bound = server.bound();
     if flags.json {
         let line = serde_json::json!({
-            "listen": bound.listen,
+            "listen": bound.listen.iter().map(|at| net::shown(*at)).collect::<Vec<_>>(),
             "admin": bound.admin,
             "backend": bound.backend.to_string(),
             "pid": std::process::id(),
@@ -271,7 +273,7 @@ fn announce(flags: &cli::Serve, server: &Server, has_token: bool) {
         return;
     }
     for address in &bound.listen {
-        eprintln!("plimsoll: listening on {address} ({})", bound.backend);
+        eprintln!("plimsoll: listening on {} ({})", net::shown(*address), bound.backend);
     }
     if let Some(admin) = bound.admin {
         eprintln!("plimsoll: {}", pages(admin, has_token));

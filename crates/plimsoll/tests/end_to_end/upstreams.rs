@@ -1,13 +1,15 @@
 //! Groups of real servers: two nginx servers, one of which is killed and started again under load.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::{
-    Home, OurServer, Running, SOON, free_port, get, nginx, plimsoll, program, run, wait_for,
+    Home, OurServer, Running, SOON, Successor, free_port, get, nginx, plimsoll, program, run,
+    wait_for,
 };
 
 fn named_nginx(home: &Home, name: &str, port: u16) -> Running {
@@ -143,4 +145,65 @@ fn an_application_at_a_unix_socket_is_served_as_by_nginx() {
     }
     let servers = servers(&proxy);
     assert_eq!(servers[0]["server"], format!("unix:{socket}"));
+}
+
+/// nginx connects to our Unix socket and names the client. The socket lives through a restart in
+/// place, and its file through neither a crash nor the end.
+#[test]
+fn nginx_names_the_client_at_our_unix_socket() {
+    let home = Home::new();
+    let (port, socket) = (free_port(), home.at("ours.sock"));
+    let text = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n\
+         [[listen]]\naddress = \"unix:{socket}\"\nmode = \"0622\"\n\
+         trusted_proxies = [\"unix\"]\n\
+         [[route]]\nallow_from = [\"192.0.2.7\"]\nanswer = \"hello\"\n"
+    );
+    let file = home.write("plimsoll.toml", text);
+    // A process that has crashed left a socket.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let mut proxy = OurServer::configured(&file);
+    assert_eq!(proxy.announced["listen"][0], format!("unix:{socket}"));
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o7777, 0o622);
+    let pass = format!("proxy_pass http://unix:{socket}");
+    let named = |at: u8| format!("proxy_set_header X-Forwarded-For 192.0.2.{at}; {pass};");
+    let http = format!(
+        "server {{ listen 127.0.0.1:{port}; location /yes {{ {} }} location /no {{ {} }} }}",
+        named(7),
+        named(8)
+    );
+    let at = home.path().join("nginx");
+    fs::create_dir_all(&at).unwrap();
+    let _nginx = nginx(&at, port, &http);
+    let curl = |args: &[&str]| {
+        let mut curl = Command::new(program("curl", "curl"));
+        curl.args(["-s", "-w", " %{http_code} %{http_version}"]).args(args);
+        run(curl, SOON).succeeded().stdout
+    };
+    let by_nginx = |path: &str| curl(&[&format!("http://127.0.0.1:{port}{path}")]);
+    let works = || {
+        assert_eq!(by_nginx("/yes"), "hello 200 1.1");
+        assert!(by_nginx("/no").ends_with(" 403 1.1"));
+        let ours = |args: &[&str]| {
+            let all = ["--unix-socket", &socket, "http://site/"];
+            curl(&[&all[..], args].concat())
+        };
+        assert!(ours(&[]).ends_with(" 403 1.1"), "a client without an address");
+        let field = "X-Forwarded-For: 192.0.2.7";
+        assert_eq!(ours(&["--http2-prior-knowledge", "-H", field]), "hello 200 2");
+        // The proxy before this one had a client without an address, which is trusted no more.
+        assert!(ours(&["-H", "X-Forwarded-For: 192.0.2.7, unix:"]).ends_with(" 403 1.1"));
+    };
+    works();
+    let refused = plimsoll(&["serve", "-c", &file]);
+    assert!(refused.stderr.contains(&format!("unix:{socket} is in use")), "{refused:?}");
+    works();
+    let successor = Successor::restart(proxy.admin());
+    works();
+    wait_for("the end of the first process", SOON, || {
+        proxy.child.has_ended().then_some(())
+    });
+    works();
+    successor.ends(Some("TERM"));
+    assert!(!std::path::Path::new(&socket).exists());
 }

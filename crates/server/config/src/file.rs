@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use runtime::net::{shown, unix_path};
 use toml::de::DeTable;
 
 use super::Path as RoutePath;
@@ -195,8 +196,10 @@ impl Root {
         for (at, listener) in config.listeners.iter().enumerate() {
             let before = &config.listeners[..at];
             let same = |other: &Listener| other.address == listener.address;
-            if listener.address.port() != 0 && before.iter().any(same) {
-                let text = format!("{} is used by another listener already", listener.address);
+            let is_chosen = listener.address.port() == 0 && unix_path(listener.address).is_none();
+            if !is_chosen && before.iter().any(same) {
+                let text =
+                    format!("{} is used by another listener already", shown(listener.address));
                 here.mistake_of(&format!("listen[{at}].address"), text);
             }
         }

@@ -24,6 +24,12 @@ impl Front {
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
+
+    /// Whether an address that a field names is one of these proxies. A client without an address
+    /// is not, even if proxies at a Unix socket are trusted.
+    pub fn trusts_named(&self, address: IpAddr) -> bool {
+        !address.is_unspecified() && self.trusts(address)
+    }
 }
 
 /// The field in which a proxy names the client.

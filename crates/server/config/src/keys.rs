@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use caching::SetCookie;
 use dashboard::Token;
-use ipnet::IpNet;
 use store::disk::Verify;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -18,6 +17,7 @@ use super::compression::CompressionSection;
 use super::error_pages::ErrorPageTable;
 use super::forward_keys::UpgradeSection;
 use super::here::Here;
+use super::listen::{Mode, Proxies};
 use super::maintenance::MaintenanceSection;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::route_keys::RouteTable;
@@ -25,8 +25,8 @@ use super::rule_keys::{ExpectTable, ListTable, MapTable, RuleTable};
 use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, understood, words};
 use super::{
-    Balance, DiskConfig, Ejection, Forward, ForwardedFields, FrontField, HealthCheck, ListenerTls,
-    Origin, ProxyHeader, PurgeRules, Queue, Quota, RequestId, Retries, Role, Timeouts,
+    Balance, DiskConfig, Ejection, Forward, ForwardedFields, FrontField, HealthCheck,
+    ListenAddress, ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Quota, RequestId, Retries, Role, Timeouts,
     UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, MANY, READ_BUFFER_BYTES, WEIGHT_MAX};
@@ -216,11 +216,14 @@ impl Table for ServerSection {
 /// `[[listen]]`
 #[derive(Debug)]
 pub(crate) struct ListenTable {
-    pub(crate) address: Option<SocketAddr>,
+    pub(crate) address: Option<ListenAddress>,
+    pub(crate) mode: Option<Mode>,
+    pub(crate) owner: Option<String>,
+    pub(crate) group: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) role: Role,
-    pub(crate) proxy_from: Option<Vec<IpNet>>,
-    pub(crate) trusted_proxies: Option<Vec<IpNet>>,
+    pub(crate) proxy_from: Option<Vec<Proxies>>,
+    pub(crate) trusted_proxies: Option<Vec<Proxies>>,
     pub(crate) trusted_field: Option<FrontField>,
     pub(crate) trusted_host: bool,
     pub(crate) http2: bool,
@@ -235,6 +238,9 @@ impl Default for ListenTable {
         let role = Role::default();
         ListenTable {
             address: None,
+            mode: None,
+            owner: None,
+            group: None,
             name: None,
             role,
             proxy_from: None,
@@ -256,8 +262,15 @@ words!(Role: "reverse" => Role::Reverse, "forward" => Role::Forward);
 impl Table for ListenTable {
     const KEYS: &'static [Key<ListenTable>] = keys![ListenTable;
         address: Kind::Address, address, "Where to listen. With port 0 the system chooses the \
-            port.",
+            port. `unix:` and an absolute path: a Unix socket, whose clients have the address \
+            `0.0.0.0`. Its file is removed at the end.",
             required !, example "\"127.0.0.1:3128\"";
+        mode: Kind::Text, mode, "Who may connect to the Unix socket: the mode of its file, in \
+            octal. Default: `0660`.", example "\"0666\"";
+        owner: Kind::Text, owner, "The user that the file of the Unix socket belongs to. Default: \
+            the user that the process is started as.", example "\"www-data\"";
+        group: Kind::Text, group, "The group that the file of the Unix socket belongs to. \
+            Default: that of the process.", example "\"www-data\"";
         name: Kind::Text, name, "Its name in conditions (`listener`). Default: its address.",
             example "\"inside\"";
         role: Kind::Word(&["reverse", "forward"]), role,
@@ -265,10 +278,11 @@ impl Table for ListenTable {
              clients, who name their server themselves.";
         proxy_from: Kind::Networks, proxy_from,
             "Each connection begins with a header of the PROXY protocol (version 1 or 2) and \
-             comes from one of these networks; the address in the header is the client's. Without \
-             this key connections have no such header.", example "[\"127.0.0.0/8\"]";
+             comes from one of these networks (`unix`: over a Unix socket); the address in the \
+             header is the client's. Without this key connections have no such header.", example "[\"127.0.0.0/8\"]";
         trusted_proxies: Kind::Networks, trusted_proxies,
-            "Networks of proxies in front of this listener, such as a load balancer. What they \
+            "Networks of proxies in front of this listener, such as a load balancer, or `unix`: \
+             those that connect to the Unix socket. What they \
              say about the client counts for logs, rules, quotas and guards: its address \
              (trusted_field), and the scheme (X-Forwarded-Proto). From all others these fields are \
              dropped. Upstreams get the client's address alone in X-Forwarded-For. Default: no \
@@ -301,6 +315,7 @@ impl Table for ListenTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
+        self.check_unix(here);
         if self.http3 && self.tls.is_none() {
             here.mistake_of("http3", "HTTP/3 is always encrypted: write [listen.tls] too");
         }

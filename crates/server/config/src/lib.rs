@@ -25,6 +25,7 @@ mod here;
 mod key_settings;
 mod keys;
 mod lifetime;
+mod listen;
 pub mod limits;
 mod maintenance;
 mod peer_keys;
@@ -54,6 +55,8 @@ use std::sync::Arc;
 
 use coding::Rules;
 use ipnet::IpNet;
+use runtime::net::shown;
+use runtime::process::SocketRights;
 use store::disk::{Geometry, Verify};
 
 pub use forward::{ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Users};
@@ -77,6 +80,7 @@ pub use http1::FieldNames;
 pub use key_settings::{CookiesSent, DEVICE_FIELD, KeySettings, Pattern, Query};
 use lifetime::lifetime_warnings;
 pub use lifetime::{Lifetime, StatusPattern, TypePattern};
+pub use listen::ListenAddress;
 pub use maintenance::{MAINTENANCE, Maintenance};
 pub use peers::{
     AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
@@ -297,7 +301,7 @@ impl Config {
             networks.iter().any(|network| network.prefix_len() == 0).then(|| {
                 format!(
                     "{}: with such trusted_proxies every client names its address",
-                    listener.address
+                    shown(listener.address)
                 )
             })
         });
@@ -387,6 +391,8 @@ pub struct Listener {
     pub name: Option<String>,
     /// The address, as configured. With port 0 the system chooses the port.
     pub address: SocketAddr,
+    /// If it is that of a Unix socket: who may connect.
+    pub rights: SocketRights,
     /// Its mode.
     pub role: Role,
     /// If set, it only accepts TLS.
@@ -418,6 +424,7 @@ impl Listener {
         Listener {
             name: None,
             address,
+            rights: SocketRights::default(),
             role,
             tls,
             proxies,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::acme::check_names;
 use super::here::Here;
 use super::keys::ListenTable;
+use super::listen::Proxies;
 use super::table::{Key, Table, keys};
 use super::value::Kind;
 use super::{CertificateFiles, Front, Group, Listener, ListenerTls, Role, UpstreamTls};
@@ -66,10 +67,12 @@ pub(super) fn listener(
     at: usize,
     here: &mut Here<'_, '_>,
 ) -> Option<Listener> {
-    let mut listener = Listener::plain(table.address?, table.role);
+    let mut listener = Listener::plain(table.address?.0, table.role);
+    listener.rights = table.rights(at, here);
     listener.name.clone_from(&table.name);
-    listener.proxies.clone_from(&table.proxy_from);
-    listener.front = table.trusted_proxies.clone().map(|networks| {
+    let networks = |of: &Vec<Proxies>| of.iter().map(|one| one.0).collect::<Vec<_>>();
+    listener.proxies = table.proxy_from.as_ref().map(networks);
+    listener.front = table.trusted_proxies.as_ref().map(networks).map(|networks| {
         let field = table.trusted_field.clone().unwrap_or_default();
         Arc::new(Front { networks, field, host: table.trusted_host })
     });

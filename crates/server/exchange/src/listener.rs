@@ -87,7 +87,7 @@ impl ListenerContext {
         let name = match (&listener.name, cluster) {
             (_, true) => Box::default(),
             (Some(name), false) => name.as_str().into(),
-            (None, false) => address.to_string().into(),
+            (None, false) => runtime::net::shown(address).into(),
         };
         ListenerContext {
             address,

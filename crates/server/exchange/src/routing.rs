@@ -15,6 +15,7 @@ use outcome::Refusal;
 use policy::forward::Passwords;
 use policy::peers::Allowed;
 use policy::reading::Reading;
+use runtime::net::unix_path;
 use transport::Transport;
 use transport::proxy_protocol::Ends;
 use transport::tls::TlsFacts;
@@ -307,7 +308,12 @@ impl Request {
     fn ends(&self, connection: &ClientConnection<'_>) -> Ends {
         let here = || connection.stream.and_then(|stream| stream.local_addr().ok());
         let asked = connection.original_destination.or_else(here);
-        Ends { source: self.peer, destination: asked.unwrap_or(self.listener.address) }
+        let mut destination = asked.unwrap_or(self.listener.address);
+        if unix_path(destination).is_some() {
+            // A Unix socket has no address to name.
+            destination = SocketAddr::from(([0; 4], 0));
+        }
+        Ends { source: self.peer, destination }
     }
 
     /// The addresses at which a forward listener's client may reach this port of a host.

@@ -33,7 +33,7 @@ pub fn client(front: &Front, fields: &Fields<'_>, peer: SocketAddr) -> SocketAdd
             let mut nearest = peer;
             for element in last.flat_map(elements) {
                 nearest = address(element).unwrap_or(UNKNOWN);
-                if !front.trusts(nearest.ip()) {
+                if !front.trusts_named(nearest.ip()) {
                     break;
                 }
             }
@@ -79,7 +79,7 @@ fn of_forwarded<'f>(front: &Front, fields: &Fields<'f>, peer: SocketAddr) -> Nam
         let element = Element::of(element).unwrap_or_default();
         let client = element.client.and_then(address).unwrap_or(UNKNOWN);
         named = Named { client, scheme: element.scheme.and_then(Scheme::of), host: element.host };
-        if !front.trusts(client.ip()) {
+        if !front.trusts_named(client.ip()) {
             break;
         }
     }

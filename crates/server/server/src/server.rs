@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use core_io::panics;
-use runtime::net::TcpListener;
+use runtime::net::{TcpListener, shown};
 use runtime::process::{self, Predecessor, ServiceState, Successor};
 use runtime::stop::StopSource;
 use runtime::sync::Sender;
@@ -153,6 +153,9 @@ impl Server {
             }
         }
         server.process.obtain(acme.as_ref());
+        if server.predecessor.is_some() {
+            server.sockets.own_files();
+        }
         Ok(server)
     }
 
@@ -379,10 +382,10 @@ impl Server {
         }
         let mut text = format!("configuration {} is in force", self.process.control.reloaded());
         for address in change.added() {
-            text.push_str(&format!("\nlistening on {address}"));
+            text.push_str(&format!("\nlistening on {}", shown(address)));
         }
         for address in &change.gone {
-            text.push_str(&format!("\nno longer listening on {address}"));
+            text.push_str(&format!("\nno longer listening on {}", shown(*address)));
         }
         for note in notes {
             text.push('\n');
@@ -426,6 +429,7 @@ impl Server {
         for (index, core) in self.changes.iter().enumerate() {
             warn_if_ended(index, core.hand_over());
         }
+        self.sockets.leave_files();
         self.sockets = Sockets::default();
         self.process.obtaining.leave();
     }

@@ -15,8 +15,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
-use runtime::net::ListenOptions;
-use runtime::process;
+use runtime::net::{ListenOptions, shown, unix_path};
+use runtime::process::{self, SocketFile, SocketRights};
 
 use crate::change::{DatagramsOfCore, OfCore};
 use crate::start_error::StartError;
@@ -30,6 +30,8 @@ struct Group {
     /// As bound.
     bound: SocketAddr,
     sockets: Vec<TcpListener>,
+    /// The file of a Unix socket, and who may connect to it.
+    file: Option<(Arc<SocketFile>, SocketRights)>,
     /// For HTTP/3, if the listener has it: one for each core, in their order. A core holds its own
     /// as long as it has connections there.
     datagrams: Vec<Arc<UdpSocket>>,
@@ -65,10 +67,12 @@ impl Sockets {
             listeners.iter().map(|listener| listener.address).chain(admin).collect();
         for listener in listeners {
             let passed = left.take(listener.address, &named);
-            sockets.groups.push(Group::bind(listener.address, cores, passed)?);
+            let at = (listener.address, listener.rights);
+            sockets.groups.push(Group::bind(at, cores, passed)?);
         }
         if let Some(address) = admin {
-            sockets.admin = Some(Group::bind(address, 1, left.take(address, &named))?);
+            let at = (address, SocketRights::default());
+            sockets.admin = Some(Group::bind(at, 1, left.take(address, &named))?);
         }
         Ok((sockets, left.0.into_iter().map(|(address, _)| address).collect()))
     }
@@ -135,8 +139,11 @@ impl Sockets {
                 .iter_mut()
                 .find(|group| group.is_some_and(|group| group.configured == listener.address));
             groups.push(match there.and_then(Option::take) {
-                Some(group) => (group.duplicate()?, false),
-                None => (Group::bind(listener.address, self.cores, Vec::new())?, true),
+                Some(group) => (group.duplicate(listener.rights)?, false),
+                None => {
+                    let at = (listener.address, listener.rights);
+                    (Group::bind(at, self.cores, Vec::new())?, true)
+                }
             });
             let (group, _) = groups.last_mut().expect("it was pushed just now");
             let draining = self.draining(group.bound);
@@ -167,7 +174,22 @@ impl Sockets {
                 self.draining.push((group.bound, of_cores));
             }
         }
+        groups.iter().for_each(Group::allow);
         self.groups = groups;
+    }
+
+    /// The process whose sockets these were leaves their files to this one.
+    pub(crate) fn own_files(&self) {
+        for group in &self.groups {
+            group.file.iter().for_each(|(file, _)| file.own());
+            group.allow();
+        }
+    }
+
+    /// Leaves the files of Unix sockets to another process.
+    pub(crate) fn leave_files(&self) {
+        let files = self.groups.iter().filter_map(|group| group.file.as_ref());
+        files.for_each(|(file, _)| file.leave());
     }
 
     /// All sockets, in an order that [`Sockets::bind`] understands.
@@ -253,14 +275,27 @@ fn datagrams_of_core<'g>(
 impl Group {
     /// Takes over the passed sockets, and binds the missing ones so that each core has its own.
     /// Where that is impossible (a socket bound by another user, or without SO_REUSEPORT), cores
-    /// share.
+    /// share. They share a Unix socket, too.
     fn bind(
-        configured: SocketAddr,
+        (configured, rights): (SocketAddr, SocketRights),
         cores: usize,
         passed: Vec<TcpListener>,
     ) -> Result<Group, StartError> {
         let named = |error| StartError::Bind(configured, error);
-        let mut sockets = passed;
+        let (mut sockets, datagrams) = (passed, Vec::new());
+        if unix_path(configured).is_some() {
+            let file = match sockets.is_empty() {
+                false => SocketFile::inherited(configured),
+                true => {
+                    let (socket, file) =
+                        process::listen_unix(configured, &rights).map_err(named)?;
+                    sockets.push(socket);
+                    Some(file)
+                }
+            };
+            let file = file.map(|file| (Arc::new(file), rights));
+            return Ok(Group { configured, bound: configured, sockets, file, datagrams });
+        }
         let share = ListenOptions::default().with_reuse_port(cores > 1);
         if sockets.is_empty() {
             // Two servers of one user would silently share the address, and each would get a part
@@ -275,19 +310,29 @@ impl Group {
             let Ok(socket) = process::listen(bound, &share) else { break };
             sockets.push(socket);
         }
-        Ok(Group { configured, bound, sockets, datagrams: Vec::new() })
+        Ok(Group { configured, bound, sockets, file: None, datagrams })
+    }
+
+    /// Gives the file of a Unix socket its rights as they are configured now.
+    fn allow(&self) {
+        let Some((file, rights)) = &self.file else { return };
+        if let Err(error) = file.allow(rights) {
+            let address = shown(self.bound);
+            tracing::warn!(address, %error, "the file of the Unix socket keeps its owner or mode");
+        }
     }
 
     fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(AsFd::as_fd).chain(self.datagrams.iter().map(AsFd::as_fd))
     }
 
-    fn duplicate(&self) -> Result<Group, StartError> {
+    fn duplicate(&self, rights: SocketRights) -> Result<Group, StartError> {
         let sockets: io::Result<_> = self.sockets.iter().map(TcpListener::try_clone).collect();
         Ok(Group {
             configured: self.configured,
             bound: self.bound,
             sockets: sockets.map_err(StartError::System)?,
+            file: self.file.as_ref().map(|(file, _)| (Arc::clone(file), rights)),
             datagrams: self.datagrams.clone(),
         })
     }
@@ -352,7 +397,7 @@ impl Passed {
         let mut passed: Vec<(SocketAddr, Vec<TcpListener>)> = Vec::new();
         for socket in inherited {
             // A socket without an address is of no use.
-            let Ok(address) = socket.local_addr() else { continue };
+            let Ok(address) = process::listening_address(&socket) else { continue };
             match passed.iter_mut().find(|(there, _)| *there == address) {
                 Some((_, sockets)) => sockets.push(socket),
                 None => passed.push((address, vec![socket])),
@@ -365,8 +410,9 @@ impl Passed {
     /// that no address names.
     fn take(&mut self, wanted: SocketAddr, named: &[SocketAddr]) -> Vec<TcpListener> {
         let fits = |(address, _): &(SocketAddr, Vec<TcpListener>)| {
+            let is_chosen = wanted.port() == 0 && unix_path(wanted).is_none();
             *address == wanted
-                || (wanted.port() == 0 && address.ip() == wanted.ip() && !named.contains(address))
+                || (is_chosen && address.ip() == wanted.ip() && !named.contains(address))
         };
         let at = self.0.iter().position(fits);
         at.map_or_else(Vec::new, |at| self.0.remove(at).1)
@@ -422,6 +468,33 @@ mod tests {
         let (old, _) = Sockets::bind(&named, None, 1, Vec::new()).unwrap();
         let (_, unused) = Sockets::bind(&[], None, 1, duplicates(&old)).unwrap();
         assert_eq!(unused, old.listen());
+    }
+
+    #[test]
+    fn the_file_of_a_unix_socket_is_removed_by_the_last_process_and_by_a_reload() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("socket");
+        let address = runtime::net::unix_address(&path).unwrap();
+        let listeners = [Listener { address, ..reverse_at("127.0.0.1:0") }];
+        let (old, _) = Sockets::bind(&listeners, None, 3, Vec::new()).unwrap();
+        assert_eq!((old.listen(), old.of_core(2, &listeners).unwrap().len()), (vec![address], 1));
+        assert!(matches!(
+            Sockets::bind(&listeners, None, 1, Vec::new()),
+            Err(StartError::Bind(at, _)) if at == address
+        ));
+        // A process that fails to take over leaves the file.
+        drop(Sockets::bind(&listeners, None, 3, duplicates(&old)).unwrap());
+        assert!(path.exists());
+        let (mut new, unused) = Sockets::bind(&listeners, None, 1, duplicates(&old)).unwrap();
+        assert_eq!(unused, []);
+        new.own_files();
+        old.leave_files();
+        drop(old);
+        assert!(path.exists());
+        let change = new.reload(&[]).unwrap();
+        assert!(path.exists());
+        new.put(change);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::{fmt, io};
 
+use runtime::net::{shown, unix_path};
 use store::disk::OpenError;
 
 /// Why a server did not start.
@@ -22,6 +23,15 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StartError::Bind(address, error) if unix_path(*address).is_some() => {
+                let address = shown(*address);
+                match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        write!(f, "{address} is in use: stop what listens there")
+                    }
+                    _ => write!(f, "cannot listen on {address}: {error}"),
+                }
+            }
             StartError::Bind(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let port = address.port();
                 write!(

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use runtime::net::shown;
 use runtime::time::{self, Instant};
 use serde_json::{Map, Value, json};
 
@@ -226,7 +227,8 @@ fn of_group(group: &Group) -> Value {
 fn of_member(member: &Member) -> Value {
     let mut of = Map::new();
     of.insert("server".to_owned(), json!(member.authority));
-    of.insert("addresses".to_owned(), json!(*member.state.addresses()));
+    let addresses: Vec<String> = member.state.addresses().iter().map(|at| shown(*at)).collect();
+    of.insert("addresses".to_owned(), json!(addresses));
     of.insert("state".to_owned(), json!(state(member, time::now())));
     of.insert("backup".to_owned(), json!(member.backup));
     let read = |figure: &Figure<Member>| (figure.key.to_owned(), json!((figure.read)(member)));

@@ -28,7 +28,7 @@ mod tcp;
 mod udp;
 
 pub use crate::sys::options::ListenOptions;
-pub use crate::sys::unix::{unix_address, unix_path};
+pub use crate::sys::unix::{shown, unix_address, unix_path};
 pub use datagrams::{DatagramSocket, Incoming, Outgoing};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

@@ -10,6 +10,7 @@ use crate::counters::count;
 use crate::fs::SharedPages;
 use crate::io::{Direction, Socket};
 use crate::sys::options::ListenOptions;
+use crate::sys::unix::unix_path;
 use crate::sys::{World, real};
 
 /// A socket that accepts TCP connections.
@@ -33,7 +34,9 @@ impl TcpListener {
     /// The system refuses the flags. `Unsupported` on the twin.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
         let socket = adopt(listener.into())?;
-        socket.world().set_nodelay(socket.fd(), true)?;
+        if unix_path(socket.world().local_addr(socket.fd())?).is_none() {
+            socket.world().set_nodelay(socket.fd(), true)?;
+        }
         Ok(TcpListener(socket))
     }
 

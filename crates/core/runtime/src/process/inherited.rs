@@ -19,7 +19,7 @@ const PASSED_MAX: RawFd = 4096;
 /// What this process inherited.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// Listening TCP sockets, in the order in which they were passed.
+    /// Listening TCP and Unix sockets, in the order in which they were passed.
     pub listeners: Vec<TcpListener>,
     /// Sockets for datagrams, in the order in which they were passed.
     pub datagrams: Vec<UdpSocket>,
@@ -77,6 +77,6 @@ fn adopt(fd: RawFd) -> io::Result<Passed> {
     } else if crate::sys::real::is_udp(&fd)? {
         Ok(Passed::Datagrams(UdpSocket::from(fd)))
     } else {
-        Err(io::Error::other("is neither a listening TCP socket nor a UDP socket"))
+        Err(io::Error::other("is neither a listening stream socket nor a UDP socket"))
     }
 }

@@ -14,6 +14,7 @@ mod inherited;
 mod link;
 mod notify;
 mod predecessor;
+mod socket_file;
 mod successor;
 mod user;
 
@@ -26,8 +27,9 @@ pub use inherited::{Inherited, inherited};
 pub use link::{CHANGES_BYTES_MAX, Link, Message};
 pub use notify::{ServiceState, notify};
 pub use predecessor::Predecessor;
+pub use socket_file::{SocketFile, SocketRights, listen_unix, listening_address};
 pub use successor::{Successor, SuccessorState};
-pub use user::{Identity, is_root};
+pub use user::{Identity, group_id, is_root, user_id};
 
 use crate::net::ListenOptions;
 use crate::sys::real;

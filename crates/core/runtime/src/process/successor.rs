@@ -28,8 +28,16 @@ pub(super) const LISTENERS_VARIABLE: &str = "PLIMSOLL_LISTENERS";
 pub(super) const LINK_VARIABLE: &str = "PLIMSOLL_LINK";
 /// Names the variable with the number of its end of the link for datagrams.
 pub(super) const DATAGRAMS_VARIABLE: &str = "PLIMSOLL_DATAGRAMS";
+/// Is there if a supervisor has opened the listening sockets of the first process.
+const ACTIVATED_VARIABLE: &str = "PLIMSOLL_ACTIVATED";
 /// The longest reason that is kept.
 const WORDS_BYTES_MAX: usize = 4096;
+
+/// Whether a supervisor has opened the listening sockets, for this process or for an earlier one
+/// whose place it has taken.
+pub(super) fn is_activated() -> bool {
+    ["LISTEN_FDS", ACTIVATED_VARIABLE].iter().any(|name| std::env::var_os(name).is_some())
+}
 
 /// What a successor reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +83,9 @@ impl Successor {
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDNAMES");
+        if is_activated() {
+            command.env(ACTIVATED_VARIABLE, "1");
+        }
         let mut kept_open = passed;
         kept_open.extend([theirs.as_raw_fd(), their_datagrams.as_raw_fd()]);
         // SAFETY: between fork and exec the closure only makes system calls; everything it reads

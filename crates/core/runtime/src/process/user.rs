@@ -23,16 +23,10 @@ impl Identity {
     pub fn find(user: &str, group: Option<&str>) -> Result<Identity, String> {
         let (uid, own_gid) = match user.parse() {
             Ok(uid) => (uid, None),
-            Err(_) => {
-                let account = entry::<libc::passwd>("user", user, libc::getpwnam_r)?;
-                (account.pw_uid, Some(account.pw_gid))
-            }
+            Err(_) => account(user).map(|account| (account.pw_uid, Some(account.pw_gid)))?,
         };
         let gid = match (group, own_gid) {
-            (Some(group), _) => match group.parse() {
-                Ok(gid) => gid,
-                Err(_) => entry::<libc::group>("group", group, libc::getgrnam_r)?.gr_gid,
-            },
+            (Some(group), _) => group_id(group)?,
             (None, Some(gid)) => gid,
             (None, None) => return Err(format!("user {user} is a number: name a group too")),
         };
@@ -94,6 +88,27 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// The number of a user, given its name or number.
+///
+/// # Errors
+/// There is no such user, as text.
+pub fn user_id(user: &str) -> Result<u32, String> {
+    user.parse().or_else(|_| account(user).map(|account| account.pw_uid))
+}
+
+/// The number of a group, given its name or number.
+///
+/// # Errors
+/// There is no such group, as text.
+pub fn group_id(group: &str) -> Result<u32, String> {
+    let look_up = |_| entry::<libc::group>("group", group, libc::getgrnam_r);
+    group.parse().or_else(|error| look_up(error).map(|entry| entry.gr_gid))
+}
+
+fn account(user: &str) -> Result<libc::passwd, String> {
+    entry("user", user, libc::getpwnam_r)
+}
+
 /// `getpwnam_r` or `getgrnam_r`.
 type Lookup<E> =
     unsafe extern "C" fn(*const c_char, *mut E, *mut c_char, libc::size_t, *mut *mut E) -> c_int;
@@ -136,5 +151,6 @@ mod tests {
         assert!(Identity::find("12345", None).unwrap_err().contains("name a group"));
         assert!(Identity::find("no-such-user-here", None).unwrap_err().contains("no user"));
         assert!(Identity::find("root", Some("no-such-group")).unwrap_err().contains("no group"));
+        assert_eq!((user_id("root"), user_id("7"), group_id("root")), (Ok(0), Ok(7), Ok(0)));
     }
 }

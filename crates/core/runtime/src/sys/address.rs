@@ -1,12 +1,13 @@
 //! Conversion of socket addresses to and from the kernel's layout.
 
+use std::ffi::OsStr;
 use std::io;
 use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::unix::unix_path;
+use super::unix::{unix_address, unix_path};
 
 /// Space for an address of any family, and how much of it is used.
 pub(crate) struct RawAddress {
@@ -81,6 +82,27 @@ impl RawAddress {
 
     pub(crate) fn len_mut(&mut self) -> &mut libc::socklen_t {
         &mut self.len
+    }
+
+    /// The address of a peer. A peer at a Unix socket is `0.0.0.0:0`.
+    pub(crate) fn to_peer(&self) -> io::Result<SocketAddr> {
+        match self.family() {
+            libc::AF_UNIX => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+            _ => self.to_inet(),
+        }
+    }
+
+    /// The address of a socket of ours, of the internet or a Unix socket with a path.
+    pub(crate) fn to_local(&self) -> io::Result<SocketAddr> {
+        if self.family() != libc::AF_UNIX {
+            return self.to_inet();
+        }
+        // SAFETY: the storage is larger than and aligned for every address type, and any bytes are
+        // a valid sockaddr_un.
+        let address = unsafe { *self.as_ptr().cast::<libc::sockaddr_un>() };
+        let path = address.sun_path.iter().map(|byte| *byte as u8);
+        let path: Vec<u8> = path.take_while(|byte| *byte != 0).collect();
+        unix_address(Path::new(OsStr::from_bytes(&path)))
     }
 
     /// The address as an internet one.

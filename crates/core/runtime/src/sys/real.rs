@@ -166,7 +166,19 @@ pub(crate) fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<b
     }
 }
 
-/// A new connection and its peer.
+/// A Unix socket that is bound and does not listen yet.
+pub(crate) fn bind_unix(address: SocketAddr) -> io::Result<OwnedFd> {
+    let address = RawAddress::of_stream(address);
+    let fd = socket(address.family(), libc::SOCK_STREAM)?;
+    bind(&fd, &address)?;
+    Ok(fd)
+}
+
+pub(crate) fn listen_unix(fd: &OwnedFd) -> io::Result<()> {
+    listen(fd, ListenOptions::default().backlog)
+}
+
+/// A new connection and its peer. Clients of a Unix socket have no address: each is `0.0.0.0:0`.
 pub(crate) fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
     let mut peer = RawAddress::room();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -184,7 +196,7 @@ pub(crate) fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
         }
     };
     // The connection is closed if its address makes no sense.
-    let peer = peer.to_inet()?;
+    let peer = peer.to_peer()?;
     Ok((accepted.into_raw_fd(), peer))
 }
 
@@ -303,7 +315,7 @@ pub(crate) fn local_addr(fd: RawFd) -> io::Result<SocketAddr> {
     let (pointer, len) = (address.as_mut_ptr(), &raw mut *address.len_mut());
     // SAFETY: the address has as much room as its length says; both outlive the call.
     check(unsafe { libc::getsockname(fd, pointer, len) })?;
-    address.to_inet()
+    address.to_local()
 }
 
 pub(crate) fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()> {
@@ -324,12 +336,16 @@ fn option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
     Ok(value)
 }
 
-/// Whether it is a listening TCP socket over IPv4 or IPv6.
+/// Whether it is a listening TCP socket over IPv4 or IPv6, or a listening Unix socket for streams.
 pub(crate) fn is_listening(fd: &OwnedFd) -> io::Result<bool> {
-    let family = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
-    Ok(matches!(family, libc::AF_INET | libc::AF_INET6)
-        && option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_TCP
-        && option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0)
+    let is_stream = match option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)? {
+        libc::AF_INET | libc::AF_INET6 => {
+            option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_TCP
+        }
+        libc::AF_UNIX => option(fd, libc::SOL_SOCKET, libc::SO_TYPE)? == libc::SOCK_STREAM,
+        _ => false,
+    };
+    Ok(is_stream && option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0)
 }
 
 /// Whether it is a UDP socket over IPv4 or IPv6.

@@ -61,6 +61,15 @@ pub fn unix_path(address: SocketAddr) -> Option<PathBuf> {
     }
 }
 
+/// An address as an operator writes it: `unix:` and the path of a Unix socket, or host and port.
+#[must_use]
+pub fn shown(address: SocketAddr) -> String {
+    match unix_path(address) {
+        Some(path) => format!("unix:{}", path.display()),
+        None => address.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +82,7 @@ mod tests {
         assert_ne!(unix_address(other).unwrap(), address);
         assert_eq!(unix_path(address).as_deref(), Some(one));
         assert!(address.ip().is_loopback());
+        assert_eq!(shown(address), "unix:/run/a.sock");
         for text in ["[::1]:0", "[::1%1]:0", "127.0.0.1:80"] {
             assert_eq!(unix_path(text.parse().unwrap()), None, "{text}");
         }

@@ -172,7 +172,7 @@ fn begun(asked: &Asked, question: &Question, keyed: &Keyed, now_ms: u64) -> Expl
         method: question.method.clone(),
         url: question.url.clone(),
         role: role.to_owned(),
-        listener: asked.listener.address.to_string(),
+        listener: runtime::net::shown(asked.listener.address),
         key: uri.map(|key| key.to_string()),
         now_ms,
         decision: Decision::of("fetch", rules::URI_MISS),

@@ -14,9 +14,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use config::{Listener, Role};
+use config::{ListenAddress, Listener, Role};
 use core_io::LimitsInForce;
 use http1::{OwnedRequest, Scheme, Scratch};
+use runtime::net::shown;
 
 use crate::listener::ListenerContext;
 use crate::snapshot::Snapshot;
@@ -166,7 +167,7 @@ impl Asked {
             }
             "listener" => {
                 let wrong = |_| format!("listener is an address such as [::1]:80, not {value:?}");
-                self.listener = Some(value.parse().map_err(wrong)?);
+                self.listener = Some(value.parse::<ListenAddress>().map_err(wrong)?.0);
             }
             "from" => {
                 let wrong = |_| format!("from is a client's IP address, not {value:?}");
@@ -192,12 +193,12 @@ fn listener(
 ) -> Result<&Listener, String> {
     let all = &snapshot.config.listeners;
     if let Some(at) = at {
-        let there = all.iter().map(|listener| listener.address.to_string());
+        let there = all.iter().map(|listener| shown(listener.address));
         let there = there.collect::<Vec<_>>().join(", ");
         return all
             .iter()
             .find(|listener| listener.address == at && role.is_none_or(|r| r == listener.role))
-            .ok_or_else(|| format!("no listener is {at}; there are {there}"));
+            .ok_or_else(|| format!("no listener is {}; there are {there}", shown(at)));
     }
     let any_reverse = all.iter().any(|listener| listener.role == Role::Reverse);
     let role = role.unwrap_or(if any_reverse { Role::Reverse } else { Role::Forward });
