@@ -300,7 +300,7 @@ pub struct Upstream {
     pub group: String,
     /// Its address.
     pub server: String,
-    /// `up`, `down` or `ejected`.
+    /// `up`, `down`, `ejected`, `draining` or `disabled`.
     pub state: &'static str,
     /// Requests in flight.
     pub outstanding: u64,

@@ -1,7 +1,9 @@
 //! Groups of real servers: two nginx servers, one of which is killed and started again under load.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -161,7 +163,7 @@ fn nginx_names_the_client_at_our_unix_socket() {
     );
     let file = home.write("plimsoll.toml", text);
     // A process that has crashed left a socket.
-    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    drop(UnixListener::bind(&socket).unwrap());
     let mut proxy = OurServer::configured(&file);
     assert_eq!(proxy.announced["listen"][0], format!("unix:{socket}"));
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o7777, 0o622);
@@ -200,10 +202,98 @@ fn nginx_names_the_client_at_our_unix_socket() {
     works();
     let successor = Successor::restart(proxy.admin());
     works();
-    wait_for("the end of the first process", SOON, || {
-        proxy.child.has_ended().then_some(())
-    });
+    wait_for("the end of the first process", SOON, || proxy.child.has_ended().then_some(()));
     works();
     successor.ends(Some("TERM"));
     assert!(!std::path::Path::new(&socket).exists());
+}
+
+/// A download goes on while its server is drained; HAProxy beside it, with `set server`.
+#[test]
+fn a_server_is_drained_at_run_time_as_by_haproxy() {
+    let home = Home::new();
+    let ports = [free_port(), free_port()];
+    let _a = named_nginx(&home, "a", ports[0]);
+    let _b = named_nginx(&home, "b", ports[1]);
+    home.write("a/www/big", "x".repeat(8 << 20));
+    let text = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+         [[upstream]]\nname = \"app\"\nserver = [{{ url = \"http://127.0.0.1:{}\" }}, \
+         {{ url = \"http://127.0.0.1:{}\" }}]\n",
+        ports[0], ports[1]
+    );
+    let proxy = OurServer::configured(&home.write("plimsoll.toml", text));
+    let (port, control) = (free_port(), home.at("haproxy.sock"));
+    let conf = format!(
+        "global\n stats socket {control} mode 600 level admin\n\
+         defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+         listen app\n bind 127.0.0.1:{port}\n server a 127.0.0.1:{}\n server b 127.0.0.1:{}\n",
+        ports[0], ports[1]
+    );
+    let mut haproxy = Command::new(program("haproxy", "haproxy"));
+    let _haproxy = Running::start(haproxy.args(["-f", &home.write("haproxy.cfg", conf)]));
+    let theirs = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    wait_for("HAProxy", SOON, || std::net::TcpStream::connect(theirs).ok());
+
+    let curl = |args: &[&str]| {
+        let mut curl = Command::new(program("curl", "curl"));
+        curl.arg("-s").args(args);
+        run(curl, SOON).succeeded().stdout
+    };
+    let at_admin = format!("http://{}", proxy.admin());
+    let order = |order: &str| {
+        let url = format!("{at_admin}/upstreams?server=127.0.0.1:{}&{order}", ports[0]);
+        serde_json::from_str::<Value>(&curl(&["-X", "POST", &url])).unwrap()
+    };
+    let set = |order: &str| {
+        let mut stream = UnixStream::connect(&control).unwrap();
+        stream.write_all(format!("set server app/a {order}\n").as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!(said.trim(), "");
+    };
+    // How many of some requests go to the first server.
+    let of_a = |at: std::net::SocketAddr| {
+        let answers = (0..12).map(|_| get(at, "/index.html"));
+        answers.filter(|answer| answer.to_lowercase().contains("x-server: a")).count()
+    };
+    let both = || (of_a(proxy.address()), of_a(theirs));
+    assert_eq!(both(), (6, 6));
+
+    // The next request goes to our first server, or the one after it does.
+    let url = format!("{}/big", proxy.url());
+    let download = std::thread::spawn(move || {
+        loop {
+            let mut curl = Command::new(program("curl", "curl"));
+            curl.args(["-s", "--limit-rate", "2M", "-o", "/dev/null"]);
+            curl.args(["-w", "%{http_code} %{size_download}", &url]);
+            let got = run(curl, SOON).succeeded().stdout;
+            if got.starts_with("200") {
+                return got;
+            }
+        }
+    });
+    wait_for("the download", SOON, || (servers(&proxy)[0]["outstanding"] == 1).then_some(()));
+    assert_eq!(order("state=drain")["server"]["state"], "draining");
+    set("state drain");
+    assert_eq!(both(), (0, 0));
+    let shown = &servers(&proxy)[0];
+    assert_eq!((&shown["up"], &shown["drained"]), (&1.into(), &1.into()));
+    assert_eq!(download.join().unwrap(), format!("200 {}", 8 << 20));
+
+    order("state=disabled&keep=on");
+    set("state maint");
+    assert_eq!(both(), (0, 0));
+    let reload = || plimsoll(&["reload", "--admin", &proxy.admin().to_string()]).succeeded();
+    reload();
+    assert_eq!(servers(&proxy)[0]["state"], "disabled", "kept");
+    order("state=ready&weight=3&keep=off");
+    set("state ready");
+    set("weight 3");
+    let (ours, theirs) = both();
+    assert!(ours == 9 && (8..=10).contains(&theirs), "{ours}, {theirs}");
+    reload();
+    assert_eq!(of_a(proxy.address()), 6);
+    let wrong = curl(&["-X", "POST", &format!("{at_admin}/upstreams?server=x&state=drain")]);
+    assert!(wrong.contains("no upstream has the server"), "{wrong}");
 }

@@ -26,8 +26,8 @@ use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, understood, words};
 use super::{
     Balance, DiskConfig, Ejection, Forward, ForwardedFields, FrontField, HealthCheck,
-    ListenAddress, ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Quota, RequestId, Retries, Role, Timeouts,
-    UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
+    ListenAddress, ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Quota, RequestId, Retries,
+    Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, MANY, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::{FACILITIES, LogFormat, SyslogTo};
@@ -279,14 +279,15 @@ impl Table for ListenTable {
         proxy_from: Kind::Networks, proxy_from,
             "Each connection begins with a header of the PROXY protocol (version 1 or 2) and \
              comes from one of these networks (`unix`: over a Unix socket); the address in the \
-             header is the client's. Without this key connections have no such header.", example "[\"127.0.0.0/8\"]";
+             header is the client's. Without this key connections have no such header.",
+            example "[\"127.0.0.0/8\"]";
         trusted_proxies: Kind::Networks, trusted_proxies,
             "Networks of proxies in front of this listener, such as a load balancer, or `unix`: \
-             those that connect to the Unix socket. What they \
-             say about the client counts for logs, rules, quotas and guards: its address \
-             (trusted_field), and the scheme (X-Forwarded-Proto). From all others these fields are \
-             dropped. Upstreams get the client's address alone in X-Forwarded-For. Default: no \
-             field is believed, and the client's address is added to the fields that came.",
+             those that connect to the Unix socket. What they say about the client counts for \
+             logs, rules, quotas and guards: its address (trusted_field), and the scheme \
+             (X-Forwarded-Proto). From all others these fields are dropped. Upstreams \
+             get the client's address alone in X-Forwarded-For. Default: no field is believed, and \
+             the client's address is added to the fields that came.",
             example "[\"10.0.0.0/8\"]";
         trusted_field: Kind::Text, trusted_field,
             "The field in which trusted_proxies name the client: `X-Forwarded-For` or `Forwarded`, \

@@ -8,19 +8,17 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use runtime::net::{shown, unix_address, unix_path};
-use runtime::process::{SocketRights, group_id, user_id};
 
-use super::here::Here;
-use super::keys::ListenTable;
+use super::UNIX;
 use super::value::understood;
-use super::{Role, UNIX};
 
 /// An address with a port, or that of a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(pub SocketAddr);
 
 impl ListenAddress {
-    fn is_unix(self) -> bool {
+    /// Whether it is a Unix socket.
+    pub(crate) fn is_unix(self) -> bool {
         unix_path(self.0).is_some()
     }
 }
@@ -55,6 +53,13 @@ impl fmt::Display for ListenAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proxies(pub(crate) IpNet);
 
+impl Proxies {
+    /// Whether they are at a Unix socket.
+    pub(crate) fn are_unix(self) -> bool {
+        self.0 == IpNet::from(NO_ADDRESS)
+    }
+}
+
 /// The address of clients at Unix sockets.
 const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const UNIX_PROXIES: &str = "unix";
@@ -67,14 +72,15 @@ impl FromStr for Proxies {
             return Ok(Proxies(NO_ADDRESS.into()));
         }
         let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        let wanted = "a network, such as \"10.0.0.0/8\" or \"fd00::/8\", or an address, or \"unix\"";
+        let wanted =
+            "a network, such as \"10.0.0.0/8\" or \"fd00::/8\", or an address, or \"unix\"";
         network.map(Proxies).map_err(|_| format!("\"{text}\" is not {wanted}"))
     }
 }
 
 impl fmt::Display for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 == IpNet::from(NO_ADDRESS) {
+        match self.are_unix() {
             true => f.write_str(UNIX_PROXIES),
             false => self.0.fmt(f),
         }
@@ -101,47 +107,6 @@ impl fmt::Display for Mode {
 }
 
 understood!(ListenAddress Proxies Mode);
-
-impl ListenTable {
-    /// Reports settings that do not fit a Unix socket, or need one.
-    pub(crate) fn check_unix(&self, here: &mut Here<'_, '_>) {
-        if self.address.is_some_and(ListenAddress::is_unix) {
-            if self.role == Role::Forward {
-                let text = "clients of a forward listener are known by their addresses, and those \
-                            of a Unix socket have none: listen on 127.0.0.1 or [::1]";
-                here.mistake_of("address", text);
-            }
-            if self.http3 {
-                here.mistake_of("http3", "a Unix socket has no UDP port: leave out http3");
-            }
-            return;
-        }
-        let written = [self.mode.is_some(), self.owner.is_some(), self.group.is_some()];
-        for (key, _) in ["mode", "owner", "group"].iter().zip(written).filter(|(_, is)| *is) {
-            here.mistake_of(key, "only a Unix socket has it: address = \"unix:/run/x.sock\"");
-        }
-        let of_unix = IpNet::from(NO_ADDRESS);
-        for (key, networks) in
-            [("trusted_proxies", &self.trusted_proxies), ("proxy_from", &self.proxy_from)]
-        {
-            if networks.iter().flatten().any(|one| one.0 == of_unix) {
-                here.mistake_of(key, "only a Unix socket has clients that are \"unix\"");
-            }
-        }
-    }
-
-    /// Who may connect to the Unix socket.
-    pub(crate) fn rights(&self, at: usize, here: &mut Here<'_, '_>) -> SocketRights {
-        let mut number = |key: &str, name: &Option<String>, of: fn(&str) -> Result<u32, String>| {
-            let found = name.as_deref().map(of)?;
-            found.map_err(|why| here.mistake_of(&format!("listen[{at}].{key}"), why)).ok()
-        };
-        let uid = number("owner", &self.owner, user_id);
-        let gid = number("group", &self.group, group_id);
-        let usual = SocketRights::default();
-        SocketRights { mode: self.mode.map_or(usual.mode, |mode| mode.0), uid, gid }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::acme::check_names;
 use super::here::Here;
 use super::keys::ListenTable;
-use super::listen::Proxies;
+use super::listen::{ListenAddress, Proxies};
 use super::table::{Key, Table, keys};
 use super::value::Kind;
 use super::{CertificateFiles, Front, Group, Listener, ListenerTls, Role, UpstreamTls};
+use runtime::process::{SocketRights, group_id, user_id};
 use transport::tls::{ClientTls, Offered, ServerTls};
 
 impl Table for ListenerTls {
@@ -59,6 +60,46 @@ impl Table for UpstreamTls {
             "Whether a server's certificate is verified. Without verification an attacker on the \
              path can read and change everything on the connection.";
     ];
+}
+
+impl ListenTable {
+    /// Reports settings that do not fit a Unix socket, or need one.
+    pub(crate) fn check_unix(&self, here: &mut Here<'_, '_>) {
+        if self.address.is_some_and(ListenAddress::is_unix) {
+            if self.role == Role::Forward {
+                let text = "clients of a forward listener are known by their addresses, and those \
+                            of a Unix socket have none: listen on 127.0.0.1 or [::1]";
+                here.mistake_of("address", text);
+            }
+            if self.http3 {
+                here.mistake_of("http3", "a Unix socket has no UDP port: leave out http3");
+            }
+            return;
+        }
+        let written = [self.mode.is_some(), self.owner.is_some(), self.group.is_some()];
+        for (key, _) in ["mode", "owner", "group"].iter().zip(written).filter(|(_, is)| *is) {
+            here.mistake_of(key, "only a Unix socket has it: address = \"unix:/run/x.sock\"");
+        }
+        for (key, networks) in
+            [("trusted_proxies", &self.trusted_proxies), ("proxy_from", &self.proxy_from)]
+        {
+            if networks.iter().flatten().any(|one| one.are_unix()) {
+                here.mistake_of(key, "only a Unix socket has clients that are \"unix\"");
+            }
+        }
+    }
+
+    /// Who may connect to the Unix socket.
+    pub(crate) fn rights(&self, at: usize, here: &mut Here<'_, '_>) -> SocketRights {
+        let mut number = |key: &str, name: &Option<String>, of: fn(&str) -> Result<u32, String>| {
+            let found = name.as_deref().map(of)?;
+            found.map_err(|why| here.mistake_of(&format!("listen[{at}].{key}"), why)).ok()
+        };
+        let uid = number("owner", &self.owner, user_id);
+        let gid = number("group", &self.group, group_id);
+        let usual = SocketRights::default();
+        SocketRights { mode: self.mode.map_or(usual.mode, |mode| mode.0), uid, gid }
+    }
 }
 
 /// Loads the certificates of a listener.

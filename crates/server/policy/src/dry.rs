@@ -176,7 +176,8 @@ impl Question {
 pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict {
     let reading = Reading::of(question.authority.as_bytes(), question.path.as_bytes());
     let listener = question.listener(config);
-    let name = listener.map(|one| one.name.clone().unwrap_or_else(|| runtime::net::shown(one.address)));
+    let name =
+        listener.map(|one| one.name.clone().unwrap_or_else(|| runtime::net::shown(one.address)));
     let name = name.unwrap_or_default();
     let query = question.path.split_once('?').map_or("", |(_, query)| query);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

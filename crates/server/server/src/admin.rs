@@ -6,6 +6,7 @@
 //! | `GET /events` | what feeds that page, as server-sent events |
 //! | `GET /metrics` | the counters, as OpenMetrics |
 //! | `GET /upstreams` | the state of the upstream servers, as JSON |
+//! | `POST /upstreams?server=…` | drains, disables or weights a server: see [`control`] |
 //! | `GET /certificates` | for how long certificates are valid, and how obtaining them goes |
 //! | `POST /obtain` | has a certificate obtained now |
 //! | `GET /quotas` | the quotas, and the clients that exceed them most, as JSON |
@@ -51,6 +52,7 @@ use policy::quota::{self, figures::QuotaFigures};
 use proxy::h1::{ClientStream, linger};
 use transport::Transport;
 use transport::shares::Shares;
+use upstream::control;
 use upstream::figures::{self, UpstreamFigures};
 
 /// Serves the admin address on one core.
@@ -208,10 +210,11 @@ impl Admin {
     async fn respond(&self, call: &Call) -> Reply {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
-            "/metrics" | "/upstreams" | "/quotas" | "/healthz" | "/what-if" | "/explain"
-            | "/certificates" => "GET, HEAD",
+            "/metrics" | "/quotas" | "/healthz" | "/what-if" | "/explain" | "/certificates" => {
+                "GET, HEAD"
+            }
             "/" | "/dashboard" | "/events" => "GET",
-            "/maintenance" => "GET, HEAD, POST",
+            "/maintenance" | "/upstreams" => "GET, HEAD, POST",
             "/locks" | "/purge" | "/obtain" | "/reload" | "/restart" => "POST",
             path => {
                 let there = "there are /, /metrics, /upstreams, /quotas, /certificates, /healthz, \
@@ -241,6 +244,12 @@ impl Admin {
             "/" | "/dashboard" => self.not_shown(call.dashboard[0]),
             "/events" => self.not_shown(call.dashboard[1]),
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
+            "/upstreams" if call.method == Method::Post => {
+                match control::obey(&self.task.worker.snapshot().groups, &call.query) {
+                    Ok(server) => Reply::json(200, &server),
+                    Err((status, text)) => Reply::error(status, text),
+                }
+            }
             "/upstreams" => Reply::json(200, &self.upstreams()),
             "/quotas" => {
                 let quotas = &self.task.worker.snapshot().quotas;

@@ -11,6 +11,7 @@ use runtime::time::{self, Instant};
 use serde_json::{Map, Value, json};
 
 use super::group::{Group, Member};
+use super::orders::Order;
 use super::peers::Peer;
 use config::PeerKind;
 use metrics::{self, Described, Shape};
@@ -70,7 +71,13 @@ figures! { GROUP, GROUP_FIGURES: Group, &["group"];
 figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
     up = "upstream_server_up", Gauge,
         "1 if the server is usable, 0 if it is down or ejected",
-        |member| u64::from(state(member, time::now()) == "up");
+        |member| u64::from(health(member, time::now()) == "up");
+    drained = "upstream_server_drained", Gauge,
+        "1 if an operator has ordered that the server gets no new requests",
+        |member| u64::from(member.state.orders.order() != Order::Ready);
+    weight = "upstream_server_weight", Gauge,
+        "Weight of the server, as configured or as an operator has ordered",
+        |member| member.weight_of_file_or_order();
     outstanding = "upstream_server_outstanding", Gauge,
         "Requests in flight at the server",
         |member| member.state.outstanding().into();
@@ -156,6 +163,15 @@ pub fn all() -> impl Iterator<Item = &'static Described> {
 
 /// The name of a server's state.
 fn state(member: &Member, now: Instant) -> &'static str {
+    match (member.state.orders.order(), health(member, now)) {
+        (Order::Disabled, _) => "disabled",
+        (Order::Drain, "up" | "ejected") => "draining",
+        (_, health) => health,
+    }
+}
+
+/// The name of a server's health.
+fn health(member: &Member, now: Instant) -> &'static str {
     match (member.state.is_down(), member.state.is_ejected(now)) {
         (true, _) => "down",
         (false, true) => "ejected",
@@ -170,7 +186,7 @@ pub struct ServerNow<'g> {
     pub group: &'g str,
     /// Its address.
     pub server: &'g str,
-    /// `up`, `down` or `ejected`.
+    /// `up`, `down`, `ejected`, `draining` or `disabled`.
     pub state: &'static str,
     /// Requests in flight.
     pub outstanding: u64,
@@ -224,12 +240,15 @@ fn of_group(group: &Group) -> Value {
     Value::Object(of)
 }
 
-fn of_member(member: &Member) -> Value {
+/// A server, as JSON.
+pub(crate) fn of_member(member: &Member) -> Value {
     let mut of = Map::new();
     of.insert("server".to_owned(), json!(member.authority));
     let addresses: Vec<String> = member.state.addresses().iter().map(|at| shown(*at)).collect();
     of.insert("addresses".to_owned(), json!(addresses));
     of.insert("state".to_owned(), json!(state(member, time::now())));
+    of.insert("order".to_owned(), json!(member.state.orders.order().name()));
+    of.insert("kept".to_owned(), json!(member.state.orders.are_kept()));
     of.insert("backup".to_owned(), json!(member.backup));
     let read = |figure: &Figure<Member>| (figure.key.to_owned(), json!((figure.read)(member)));
     of.extend(SERVER.iter().map(read));

@@ -190,9 +190,9 @@ impl Group {
         Fault::NoServer
     }
 
-    fn try_admit(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Blocked> {
+    pub(super) fn try_admit(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Blocked> {
         if let [only] = &self.members[..] {
-            if tried.has(0) || only.state.is_down() {
+            if tried.has(0) || !only.state.takes_new() {
                 return Err(Blocked::Down);
             }
             let taken = only.state.take(only.outstanding_max);
@@ -225,7 +225,7 @@ impl Group {
         now: Instant,
     ) -> impl Iterator<Item = (usize, &Member)> + Clone {
         self.members.iter().enumerate().filter(move |(at, member)| {
-            !tried.has(*at) && !member.state.is_down() && member.tier(now) == tier
+            !tried.has(*at) && member.state.takes_new() && member.tier(now) == tier
         })
     }
 
@@ -261,16 +261,17 @@ impl Group {
         })
     }
 
-    /// Whether some server is neither down nor ejected.
+    /// Whether some server takes new requests and is not ejected.
     pub fn is_usable(&self) -> bool {
         let now = time::now();
-        let is_up = |member: &Member| !member.state.is_down() && !member.state.is_ejected(now);
+        let is_up = |member: &Member| member.state.takes_new() && !member.state.is_ejected(now);
         self.members.iter().any(is_up)
     }
 
-    /// Whether every server is down. One that is ejected is not, and is used if there is no other.
+    /// Whether no server takes new requests. A server that is ejected takes them if there is no
+    /// other.
     pub fn is_down(&self) -> bool {
-        self.members.iter().all(|member| member.state.is_down())
+        !self.members.iter().any(|member| member.state.takes_new())
     }
 
     fn ticket(self: &Arc<Group>, at: usize) -> Ticket {
@@ -352,14 +353,20 @@ impl Member {
         }
     }
 
-    /// Its weight. During the slow start it grows with time, beginning at a tenth.
+    /// Its weight: the one that an operator has ordered, or that of the configuration.
+    pub(super) fn weight_of_file_or_order(&self) -> u64 {
+        self.state.orders.weight().map_or(self.weight, u64::from)
+    }
+
+    /// Its weight now. During the slow start it grows with time, beginning at a tenth.
     fn weight_now(&self, now: Instant, slow_start: std::time::Duration) -> u64 {
+        let weight = self.weight_of_file_or_order() * WEIGHT_UNIT;
         let slow = slow_start.as_millis() as u64;
         let since = self.state.up_for(now).map_or(u64::MAX, |since| since.as_millis() as u64);
         if since >= slow {
-            return self.weight;
+            return weight;
         }
-        (self.weight * since.max(slow / 10) / slow).max(1)
+        (weight * since.max(slow / 10) / slow).max(1)
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod balance;
 mod budget;
+pub mod control;
 pub mod dial;
 pub mod figures;
 mod given;
@@ -28,6 +29,7 @@ mod h2;
 pub mod health;
 mod limits;
 pub mod members;
+mod orders;
 pub mod peers;
 mod pool;
 mod preface;

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 
 use crate::balance::{Balancer, stable_hash};
 use crate::budget::Budget;
-use crate::group::{Group, GroupFigures, GroupState, Member, WEIGHT_UNIT};
+use crate::group::{Group, GroupFigures, GroupState, Member};
 use crate::peers::{Peer, PeerState};
 use crate::queue::Queue;
 use crate::server::ServerState;
@@ -70,6 +70,9 @@ impl Registry {
         let origin = &server.origin;
         let key = (group.to_owned(), format!("{}://{authority}", origin.scheme()));
         let state = kept(&self.servers, key, || ServerState::new(addresses()));
+        if state.orders.reload() {
+            tracing::info!(group, server = authority, "a reload has ended the orders for a server");
+        }
         let (host, port) = origin.host_and_port(origin.default_port());
         let is_name = dns::literal(host).is_none();
         if !is_name || state.addresses().is_empty() {
@@ -82,7 +85,7 @@ impl Registry {
             is_unix: origin.is_unix(),
             tls: origin.tls.clone(),
             name: is_name.then(|| (host.to_owned(), port)),
-            weight: u64::from(server.weight.clamp(1, WEIGHT_MAX)) * WEIGHT_UNIT,
+            weight: server.weight.clamp(1, WEIGHT_MAX).into(),
             backup: server.backup,
             login: server.login.clone(),
             outstanding_max: server.outstanding_max.unwrap_or(u32::MAX),

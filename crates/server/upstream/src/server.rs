@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use runtime::time::Instant;
 
+use crate::orders::{Order, Orders};
 use config::limits::SERVERS_PER_GROUP_MAX;
 
 /// An instant before all others: "never".
@@ -30,6 +31,7 @@ pub(super) struct ServerState {
     /// When it came back, in nanoseconds of the clock.
     up_since: AtomicU64,
     addresses: Mutex<Arc<[SocketAddr]>>,
+    pub(super) orders: Orders,
     pub(super) check: CheckState,
     pub(super) figures: ServerFigures,
 }
@@ -67,6 +69,7 @@ impl ServerState {
             ejections: AtomicU32::new(0),
             up_since: AtomicU64::new(NEVER),
             addresses: Mutex::new(addresses),
+            orders: Orders::default(),
             check: CheckState::default(),
             figures: ServerFigures::default(),
         }
@@ -102,6 +105,18 @@ impl ServerState {
     /// Its health check says so, or its name has had no address yet.
     pub(super) fn is_down(&self) -> bool {
         self.down.load(Relaxed) || self.unresolved.load(Relaxed)
+    }
+
+    /// Whether requests that belong to no session may go to it: it is not down, and no operator has
+    /// ordered otherwise.
+    #[inline]
+    pub(super) fn takes_new(&self) -> bool {
+        !self.is_down() && self.orders.order() == Order::Ready
+    }
+
+    /// It gets requests again, beginning with few of them if it starts slowly.
+    pub(super) fn came_back(&self, now: Instant) {
+        self.up_since.store(now.as_ns(), Relaxed);
     }
 
     pub(super) fn is_ejected(&self, now: Instant) -> bool {
@@ -162,7 +177,7 @@ impl ServerState {
         }
         contrary.store(0, Relaxed);
         if well {
-            self.up_since.store(now.as_ns(), Relaxed);
+            self.came_back(now);
             self.failures.store(0, Relaxed);
         }
         self.down.store(!well, Relaxed);

@@ -3,7 +3,7 @@
 //! What: [`listen_unix`] binds one, and [`SocketFile`] removes its file at the end. The file gets
 //! its mode and owner before a client can connect.
 //! What never happens: the file of a socket on which a process listens is replaced; a file that is
-//! not a socket is removed; a file is removed that a later process has put in place of ours, or
+//! not a socket is removed; a file is removed that a later process has put in its place, or
 //! that a supervisor has made.
 
 use std::io;

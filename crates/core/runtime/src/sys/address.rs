@@ -92,7 +92,7 @@ impl RawAddress {
         }
     }
 
-    /// The address of a socket of ours, of the internet or a Unix socket with a path.
+    /// The address of our own socket, of the internet or a Unix socket with a path.
     pub(crate) fn to_local(&self) -> io::Result<SocketAddr> {
         if self.family() != libc::AF_UNIX {
             return self.to_inet();
