@@ -19,7 +19,7 @@ pub(crate) fn purge(flags: &cli::Purge) -> Result<(), Failure> {
     let answer = admin::call(flags.call.admin, "POST", "/purge", &query)?;
     output::show(flags.call.json, &answer, |answer| {
         let done = if flags.soft { "marked stale" } else { "purged" };
-        format!("{done}: {}\n", purged(&answer["purged"]))
+        format!("{done}: {}{}\n", purged(&answer["purged"]), responses(answer))
     })?;
     match waiting(&answer)[..] {
         [] => Ok(()),
@@ -29,6 +29,18 @@ pub(crate) fn purge(flags: &cli::Purge) -> Result<(), Failure> {
             members.join(", ")
         ))),
     }
+}
+
+/// How many responses the purge concerned, in words.
+fn responses(answer: &Value) -> String {
+    let Some(count) = answer["responses"].as_u64() else {
+        return " (too many responses to count)".to_owned();
+    };
+    let noun = if count == 1 { "response" } else { "responses" };
+    let by_member = answer["cluster"]["responses"].as_object();
+    let of_member = |(name, count): (&String, &Value)| format!(", {count} by {name}");
+    let others: String = by_member.into_iter().flatten().map(of_member).collect();
+    format!(" ({count} {noun}{others})")
 }
 
 /// The members of a cluster that have not purged.

@@ -19,12 +19,13 @@ fn a_url_is_explained_purged_and_explained_again() {
     let reload = plimsoll(&reload).succeeded().json();
     assert_eq!(reload["decision"]["rule"], "request-no-cache");
     let purged = plimsoll(&["purge", &url, "--admin", &admin]).succeeded().stdout;
-    assert_eq!(purged, format!("purged: url {at}{path}\n"));
+    assert_eq!(purged, format!("purged: url {at}{path} (1 response)\n"));
     let answer = plimsoll(&["explain", &url, "--admin", &admin, "--json"]).succeeded().json();
     assert_eq!(answer["decision"]["does"], "fetch");
     let all =
         plimsoll(&["purge", "--all", "--soft", "--json", "--admin", &admin]).succeeded().json();
     assert_eq!((&all["purged"], &all["soft"]), (&"all".into(), &true.into()));
+    assert_eq!(all["responses"], 0);
     let sizes = plimsoll(&["explain", "--cache", "--admin", &admin]).succeeded().stdout;
     assert!(sizes.starts_with("memory") && sizes.contains("x 0.5"), "{sizes}");
 }

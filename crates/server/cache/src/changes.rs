@@ -45,7 +45,12 @@ impl Notice {
         Notice { what: What::Url(url), soft: false }
     }
 
-    fn concerns(&self) -> Concerns<'_> {
+    /// Whether it removes all that is stored, at once.
+    pub(crate) fn empties(&self) -> bool {
+        self.what == What::All && !self.soft
+    }
+
+    pub(crate) fn concerns(&self) -> Concerns<'_> {
         match &self.what {
             What::All => Concerns::All,
             What::Url(url) => Concerns::Url(url),

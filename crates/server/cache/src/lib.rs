@@ -14,6 +14,7 @@
 pub mod backlog;
 pub mod changes;
 pub mod coding_jobs;
+mod counted;
 pub mod disk;
 pub mod doubts;
 pub mod flight;
@@ -40,7 +41,7 @@ pub mod watch;
 pub use lookup::FIGURES;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use config::Config;
 use store::disk::DiskStore;
@@ -100,6 +101,8 @@ pub struct Cache {
     pub handover: Handover,
     /// The sweep that removes purged entries.
     pub sweeping: Sweeping,
+    /// Whether the responses that a purge removes are being counted.
+    counting: AtomicBool,
     /// The forecasts for other sizes of the store.
     pub sizing: Sizing,
     /// Fetches that several requests wait for.
@@ -162,6 +165,7 @@ impl Cache {
             handover: Handover::default(),
             sweeping: Sweeping::default(),
             doubts: Doubts::new(hasher.clone()),
+            counting: AtomicBool::new(false),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
             watches: Arc::default(),

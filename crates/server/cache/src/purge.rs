@@ -101,6 +101,19 @@ impl Cache {
         }
     }
 
+    /// Whether purges since the last comparison concern an entry: `None` if they do not, and then
+    /// whether it is gone, or only stale. With `Look::Use` it is removed, or made stale, now.
+    pub(crate) fn purged(&self, look: Look, key: Key, entry: &Entry) -> Option<bool> {
+        let (checked, _) = entry.purge_state()?;
+        if checked.load(Ordering::Relaxed) == self.purges.now() {
+            return None;
+        }
+        match self.judge(look, key, entry.clone()) {
+            None => Some(true),
+            Some(now) => (!now.is_same(entry)).then_some(false),
+        }
+    }
+
     /// Whether a response that arrives must not serve newer requests. Soft purges apply at look-up
     /// instead.
     pub fn is_overtaken(&self, resource: &Resource) -> bool {

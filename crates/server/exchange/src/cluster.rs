@@ -50,6 +50,8 @@ pub(crate) const CLIENT: &str = "Plimsoll-Client";
 pub(crate) const REFUSED: &str = "Plimsoll-Refused";
 /// The field by which a member says that it has done what another one has called for.
 pub(crate) const DONE: &str = "Plimsoll-Done";
+/// How many responses that removed.
+pub(crate) const PURGED: &str = "Plimsoll-Purged";
 
 /// The cluster of one configuration.
 #[derive(Clone, Debug)]

@@ -35,7 +35,7 @@ use serde::Serialize;
 use crate::Exchange;
 use crate::cache_status::proxy_status_line;
 use crate::client::{Client, Gone, Own, RequestBody, Response};
-use crate::cluster::{self, DONE, is_of_member};
+use crate::cluster::{self, DONE, PURGED, is_of_member};
 use crate::fetch::hierarchy;
 use crate::limits::{DIGEST_PAUSE, PURGE_MESSAGE_BYTES_MAX};
 use crate::request::{Request, RequestedUri};
@@ -146,16 +146,18 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let paths = Paths::new(path, &stored);
     let (mark, changes) = cache.purge_url(&host, paths, soft, time::wall_ms());
     let notices = changes.notices();
+    let responses = cache.count_after(&notices, None).await;
     let durable = changes.durable(cache).await;
     let durable = cache.disk.is_some().then_some(durable);
     let Request { worker, snapshot, .. } = &exchange.request;
     let cluster = Box::pin(spread::purge(worker, snapshot, notices)).await;
+    let responses = spread::sum(responses, cluster.as_ref());
     if snapshot.peers.is_some() && !soft {
         Box::pin(hierarchy::clear_purged(worker, snapshot, &host, path)).await;
     }
     let url = StoredUri::new(realm, authority, path).url();
     let purged = Target::Url(String::from_utf8_lossy(&url).into_owned());
-    let done = Done { purged, soft, generation: mark.generation, durable, cluster };
+    let done = Done { purged, soft, generation: mark.generation, responses, durable, cluster };
     // It fails only for maps whose keys are no strings.
     let text = serde_json::to_string(&done).unwrap_or_else(|error| error.to_string()) + "\n";
     let own = Own {
@@ -202,6 +204,10 @@ pub struct Done {
     pub soft: bool,
     /// A number that grows with each purge.
     pub generation: u64,
+    /// The responses in memory that were removed or made stale, in a cluster by all members that
+    /// say how many; `None`: there are too many to count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responses: Option<u64>,
     /// Whether it would survive a crash, of a server with a store on disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durable: Option<bool>,
@@ -343,6 +349,7 @@ pub(crate) async fn answer_call<C: Client>(
     exchange: &mut Exchange<'_, C>,
     body: &mut C::Body,
 ) -> Option<Ending> {
+    let mut count = None;
     let head = exchange.request.head();
     let is_call = is_of_member(&head);
     let switches = head.fields.has(Name::Upgrade);
@@ -355,7 +362,7 @@ pub(crate) async fn answer_call<C: Client>(
         }
         (_, http1::Target::Absolute { .. }) if is_call => 405,
         (Method::Put, http1::Target::Origin { path_and_query: PURGE_PATH }) if is_call => {
-            purge_as_called(exchange, body).await
+            purge_as_called(exchange, body, &mut count).await
         }
         (Method::Get, http1::Target::Origin { path_and_query })
             if path_and_query == HEALTH_PATH.as_bytes() =>
@@ -365,7 +372,13 @@ pub(crate) async fn answer_call<C: Client>(
         _ => 404,
     };
     let more = match status {
-        200 => format!("Connection: {DONE}\r\n{DONE}: 1\r\n"),
+        200 => {
+            let (names, count) = match count {
+                Some(count) => (format!(", {PURGED}"), format!("{PURGED}: {count}\r\n")),
+                None => Default::default(),
+            };
+            format!("Connection: {DONE}{names}\r\n{DONE}: 1\r\n{count}")
+        }
         405 => "Allow: GET, HEAD\r\n".to_owned(),
         _ => String::new(),
     };
@@ -380,7 +393,11 @@ pub(crate) async fn answer_call<C: Client>(
 }
 
 /// Purges what the body names.
-async fn purge_as_called<C: Client>(exchange: &mut Exchange<'_, C>, body: &mut C::Body) -> u16 {
+async fn purge_as_called<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    body: &mut C::Body,
+    count: &mut Option<u64>,
+) -> u16 {
     let mut notices = Vec::new();
     loop {
         let pulled = body.pull(&mut |part| notices.extend_from_slice(part)).await;
@@ -393,8 +410,11 @@ async fn purge_as_called<C: Client>(exchange: &mut Exchange<'_, C>, body: &mut C
     }
     exchange.has_body = false;
     let cache = &exchange.request.worker.cache;
-    match cache.apply_all(&notices) {
-        Some(changes) => done(cache, changes.durable(cache).await),
+    match cache.apply_counted(&notices).await {
+        Some((changes, counted)) => {
+            *count = counted;
+            done(cache, changes.durable(cache).await)
+        }
         None => 400,
     }
 }

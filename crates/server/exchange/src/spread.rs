@@ -15,6 +15,7 @@
 //! A change by an unsafe method is sent once to each member that is up. Changes that do not reach a
 //! member are counted.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use serde::Serialize;
 use upstream::members::{self, Member};
 use upstream::{BodyLength, Request, To};
 
-use crate::cluster::{CLIENT, Cluster, DONE, has_for_hop};
+use crate::cluster::{CLIENT, Cluster, DONE, PURGED, has_for_hop};
 use crate::limits::{
     CATCH_UP_PAUSE_MAX, CHANGE_ACKNOWLEDGED_MAX, MEMBERS_ATTENDED, PURGE_ACKNOWLEDGED_MAX,
     PURGE_MESSAGE_BYTES,
@@ -46,6 +47,14 @@ pub struct Spread {
     pub acknowledged: Vec<String>,
     /// They have not, as far as is known. It is sent to them again until they acknowledge it.
     pub waiting: Vec<String>,
+    /// How many responses they have removed or made stale, where they say so.
+    pub responses: BTreeMap<String, u64>,
+}
+
+/// The responses of all members for which the number is known, with those of this one.
+pub fn sum(here: Option<u64>, cluster: Option<&Spread>) -> Option<u64> {
+    let others = cluster.map_or(0, |spread| spread.responses.values().sum());
+    here.map(|here| here + others)
 }
 
 impl Spread {
@@ -62,7 +71,8 @@ pub async fn purge(worker: &Worker, snapshot: &Snapshot, notices: Vec<u8>) -> Op
     let members = cluster.members();
     cluster.change(|backlog| backlog.put_off_gone(&notices));
     let left = members.others().collect();
-    let mut rounds = Rounds { worker, cluster, notices: &notices, left, waiting: Vec::new() };
+    let (waiting, counts) = (Vec::new(), BTreeMap::new());
+    let mut rounds = Rounds { worker, cluster, notices: &notices, left, waiting, counts };
     rounds.next().await;
     if !planted::is(planted::Bug::PurgeOnce) {
         // Those that have not purged are not asked any more.
@@ -74,7 +84,8 @@ pub async fn purge(worker: &Worker, snapshot: &Snapshot, notices: Vec<u8>) -> Op
     let name = |member: &Member| member.address.to_string();
     let acknowledged = std::mem::take(&mut rounds.left).into_iter().map(name).collect();
     let waiting = std::mem::take(&mut rounds.waiting);
-    Some(Spread { acknowledged, waiting })
+    let responses = std::mem::take(&mut rounds.counts);
+    Some(Spread { acknowledged, waiting, responses })
 }
 
 /// The rounds of one purge. If it is given up, it is sent later to those that are left.
@@ -86,12 +97,20 @@ struct Rounds<'p> {
     left: Vec<&'p Member>,
     /// The names of the others.
     waiting: Vec<String>,
+    /// What each has removed in all rounds, if it says so.
+    counts: BTreeMap<String, u64>,
 }
 
 impl Rounds<'_> {
     async fn next(&mut self) {
         let answers = send(self.worker, &self.left, self.notices).await;
-        let mut answers = answers.into_iter();
+        for (member, answer) in self.left.iter().zip(&answers) {
+            if let Some(count) = answer.count {
+                let all = self.counts.entry(member.address.to_string()).or_default();
+                *all = all.saturating_add(count);
+            }
+        }
+        let mut answers = answers.into_iter().map(|answer| answer.is_done);
         let (done, failed) = std::mem::take(&mut self.left)
             .into_iter()
             .partition(|_| answers.next().unwrap_or(false));
@@ -125,7 +144,7 @@ async fn again(worker: &Worker, notices: &[u8]) {
 }
 
 /// Sends purges to these members at once. Returns which have acknowledged them.
-async fn send(worker: &Worker, members: &[&Member], notices: &[u8]) -> Vec<bool> {
+async fn send(worker: &Worker, members: &[&Member], notices: &[u8]) -> Vec<Called> {
     let calls = members.iter().map(|member| {
         let target = Target::Origin { path_and_query: PURGE_PATH };
         let host = member.address.to_string();
@@ -144,20 +163,33 @@ fn of_member() -> Vec<u8> {
     format!("Connection: {CLIENT}\r\n{CLIENT}: none\r\n").into_bytes()
 }
 
+/// What a member has answered to a call.
+#[derive(Clone, Copy, Default)]
+struct Called {
+    is_done: bool,
+    /// The responses that it has removed.
+    count: Option<u64>,
+}
+
 /// Sends all of these requests at once. Returns which members have said in time that they have done
 /// it. That something else at their address says 200 means nothing.
-async fn call(worker: &Worker, calls: Vec<(&Member, Request)>, limit: Duration) -> Vec<bool> {
+async fn call(worker: &Worker, calls: Vec<(&Member, Request)>, limit: Duration) -> Vec<Called> {
     let one = |(member, request): (&Member, Request)| {
         let upstreams = Rc::clone(&worker.upstreams);
         let to = To::Group(member.group.clone(), 0, None, None);
         runtime::spawn(async move {
             let mut interim = |_: &ResponseHead<'_>| {};
             let asked = upstream::exchange(&upstreams, &to, &request, &mut interim);
-            let Ok(Ok(mut answer)) = time::timeout(limit, asked).await else { return false };
+            let Ok(Ok(mut answer)) = time::timeout(limit, asked).await else {
+                return Called::default();
+            };
             let head = answer.head.head();
             let is_done = head.status == 200 && has_for_hop(&head.fields, DONE);
+            let count = head.fields.for_this_hop(PURGED.as_bytes()).last();
+            let count = count.and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+            let called = Called { is_done, count: count.filter(|_| is_done) };
             let _ = answer.body.take_ready(&upstreams, &mut |_| {});
-            is_done
+            called
         })
     };
     let running: Vec<_> = calls.into_iter().map(one).collect();
@@ -194,7 +226,7 @@ pub(crate) async fn changed(
     };
     let calls = members.others().flat_map(of_member).collect();
     let answers = call(worker, calls, CHANGE_ACKNOWLEDGED_MAX).await;
-    let lost = answers.iter().filter(|answer| !**answer).count();
+    let lost = answers.iter().filter(|answer| !answer.is_done).count();
     worker.io.counters.cluster_changes_lost.add(lost as u64);
 }
 
@@ -258,7 +290,7 @@ async fn catch_up(worker: Rc<Worker>, cluster: Arc<Cluster>, to: SocketAddr) {
         if purges.is_empty() {
             return;
         }
-        if !send(&worker, &[member], &purges.concat()).await.iter().all(|done| *done) {
+        if !send(&worker, &[member], &purges.concat()).await.iter().all(|answer| answer.is_done) {
             // It has purged, if it only cannot write that down: not each second.
             time::sleep(pause).await;
             pause = (2 * pause).min(CATCH_UP_PAUSE_MAX);
@@ -273,7 +305,7 @@ async fn catch_up(worker: Rc<Worker>, cluster: Arc<Cluster>, to: SocketAddr) {
         let rest: Vec<&Member> = members.others().filter(|one| one.address != to).collect();
         let notices = for_others.concat();
         let answers = send(&worker, &rest, &notices).await;
-        for (other, _) in rest.iter().zip(answers).filter(|(_, done)| !done) {
+        for (other, _) in rest.iter().zip(answers).filter(|(_, answer)| !answer.is_done) {
             for_others.iter().for_each(|purge| put_off(&worker, &cluster, other, purge));
         }
         again(&worker, &notices).await;

@@ -40,6 +40,8 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
         Ok(found) => found,
         Err(text) => return Reply::error(400, text),
     };
+    let empties = purged == Target::All && !soft;
+    let before = if empties { cache.count_all().await } else { None };
     let now_ms = time::wall_ms();
     let mut changes = Changes::default();
     let mut add = |(mark, made): (Mark, Changes)| {
@@ -62,14 +64,16 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
         Target::All => add(one(Concerns::All)),
     };
     let notices = changes.notices();
+    let responses = cache.count_after(&notices, before).await;
     let durable = changes.durable(cache).await;
     let cluster = spread::purge(worker, &worker.snapshot(), notices).await;
+    let responses = spread::sum(responses, cluster.as_ref());
     if let (Target::Url(url), false) = (&purged, soft) {
         let (authority, path) = split(url);
         exchange::clear_purged(worker, &worker.snapshot(), authority, path).await;
     }
     let durable = cache.disk.is_some().then_some(durable);
-    let done = Done { purged, soft, generation, durable, cluster };
+    let done = Done { purged, soft, generation, responses, durable, cluster };
     Reply::json(done.status(), &done)
 }
 

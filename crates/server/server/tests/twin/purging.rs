@@ -48,7 +48,9 @@ fn a_purged_url_is_gone_with_its_variants_and_no_other_is() {
         let url = format!("\"site{target}\"");
         assert_eq!(
             text,
-            format!("{{\"purged\":{{\"url\":{url}}},\"soft\":false,\"generation\":1}}\n")
+            format!(
+                "{{\"purged\":{{\"url\":{url}}},\"soft\":false,\"generation\":1,\"responses\":2}}\n"
+            )
         );
         for variant in ["1", "2"] {
             let got = get(target, &format!("x-v: {variant}\r\n")).await;
@@ -279,5 +281,41 @@ fn invalid_calls_to_the_admin_address_say_what_is_wrong() {
         }
         let large = "x".repeat(70_000);
         assert_eq!(call("POST", "/purge", "", &large).await.0, 413);
+    });
+}
+
+/// Each response is counted once, by the purge that removes it or makes it stale.
+#[test]
+fn a_purge_says_how_many_responses_it_concerned() {
+    each_way(reverse, async |_world: Rc<World>| {
+        let fill = async || {
+            for n in 0..20 {
+                get(&format!("/n/{n}?size=90&cc=max-age=600&tag=all&key=k{}", n % 4), "").await;
+            }
+            for variant in 0..3 {
+                let target = "/v?size=90&cc=max-age=600&vary=x-v";
+                get(target, &format!("x-v: {variant}\r\n")).await;
+            }
+            get("/un?size=90&cc=no-store", "").await;
+            sleep(Duration::from_secs(1)).await;
+        };
+        let of = async |query: &str| {
+            let (status, text) = call("POST", &format!("/purge?{query}"), "", "").await;
+            assert_eq!(status, 200, "{text}");
+            let count = text.split("\"responses\":").nth(1).expect("a count");
+            count.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+        };
+        fill().await;
+        assert_eq!(of("prefix=http://site/n/1").await, 11, "1 and 10 to 19");
+        assert_eq!(of("prefix=http://site/n/1").await, 0, "they are gone");
+        assert_eq!(of("tag=k0").await, 3, "0, 4 and 8, not 12 and 16");
+        fill().await;
+        assert_eq!(of("url=http://site/v%3Fsize=90%26cc=max-age=600%26vary=x-v").await, 3);
+        assert_eq!(of("url=http://site/v%3Fsize=90%26cc=max-age=600%26vary=x-v").await, 0);
+        assert_eq!(of("url=http://site/none").await, 0);
+        assert_eq!(of("tag=k1+k2&soft").await, 10);
+        assert_eq!(of("all&soft").await, 20);
+        assert_eq!(of("all").await, 20);
+        assert_eq!(of("all").await, 0);
     });
 }
