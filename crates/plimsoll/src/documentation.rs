@@ -46,6 +46,8 @@ const PARTIAL: &[&str] = &[
     "without a parent",
     "none of these is this server",
     "No such file or directory",
+    // Each name is replaced by an address.
+    "only the name of a host has several addresses",
 ];
 
 /// The beginning of a file in `conditions.md`.

@@ -17,7 +17,7 @@ use runtime::time;
 use crate::files::Servers;
 use crate::limits::{ADDRESSES_MAX, REPLY_BYTES_MAX, SYSTEM_KEPT};
 use crate::wire::{Family, Question, Reply};
-use crate::{Found, LookupError, Name};
+use crate::{Found, LookupError, Name, Service};
 
 /// Ids that cannot be predicted from earlier ones.
 #[derive(Debug, Default)]
@@ -96,6 +96,34 @@ async fn of_one_family(
     name: &str,
     family: Family,
 ) -> Result<Addresses, LookupError> {
+    match answered(servers, ids, name, family).await? {
+        Reply::Addresses(ips, ttl) => Ok((ips, ttl)),
+        _ => Err(LookupError::Nothing { ttl: None }),
+    }
+}
+
+/// The hosts of a service, and their TTL in seconds. The name is not completed by search domains.
+pub(super) async fn look_up_service(
+    servers: &Servers,
+    ids: &Ids,
+    name: &Name,
+) -> Result<(Vec<Service>, u32), LookupError> {
+    match answered(servers, ids, name.as_str(), Family::Service).await? {
+        Reply::Services(mut services, ttl) => {
+            services.truncate(ADDRESSES_MAX);
+            Ok((services, ttl))
+        }
+        _ => Err(LookupError::Nothing { ttl: None }),
+    }
+}
+
+/// The addresses, or the hosts of a service, that the first server gives which answers.
+async fn answered(
+    servers: &Servers,
+    ids: &Ids,
+    name: &str,
+    family: Family,
+) -> Result<Reply, LookupError> {
     let Some(question) = Question::new(name, family) else {
         return Err(LookupError::Nothing { ttl: None });
     };
@@ -103,7 +131,7 @@ async fn of_one_family(
         for &server in &servers.addresses {
             let asked = time::timeout(servers.patience, ask(server, &question, ids.draw())).await;
             match asked {
-                Ok(Ok(Reply::Addresses(ips, ttl))) => return Ok((ips, ttl)),
+                Ok(Ok(reply @ (Reply::Addresses(..) | Reply::Services(..)))) => return Ok(reply),
                 Ok(Ok(Reply::Nothing(ttl))) => return Err(LookupError::Nothing { ttl }),
                 Ok(Ok(Reply::Truncated | Reply::Refused)) => {}
                 Ok(Err(error)) => {

@@ -61,6 +61,28 @@ pub struct Resolver {
     source: Source,
     ids: Ids,
     table: Mutex<Table>,
+    /// What is known of services, all of which the configuration names.
+    services: Mutex<HashMap<String, KnownService>>,
+}
+
+/// A host of a service (RFC 2782).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name, in lower case and without a final dot.
+    pub target: Box<str>,
+    /// Its port.
+    pub port: u16,
+    /// Hosts with a lower number come first.
+    pub priority: u16,
+    /// Its share among the hosts of this priority.
+    pub weight: u16,
+}
+
+/// What was found for a service, and for how long that is valid.
+#[derive(Debug)]
+struct KnownService {
+    found: Result<Arc<[Service]>, NotFound>,
+    until: Instant,
 }
 
 /// The sources of answers.
@@ -124,7 +146,8 @@ impl Resolver {
         let source = Source::of(servers);
         // A thread of the pool that asks the system's resolver cannot be stopped.
         let table = Table::new(source.servers.addresses.is_empty());
-        Arc::new(Resolver { source, ids: Ids::default(), table: Mutex::new(table) })
+        let (ids, table, services) = (Ids::default(), Mutex::new(table), Mutex::default());
+        Arc::new(Resolver { source, ids, table, services })
     }
 
     /// The addresses of a `host` of the configuration, which may be an address literal (IPv6 in
@@ -144,6 +167,31 @@ impl Resolver {
             Err(NoAnswer::NotFound(reason)) => Err(reason),
             Err(NoAnswer::Busy) => unreachable!("a limit is for clients"),
         }
+    }
+
+    /// The hosts of a service of the configuration, such as `_http._tcp.example.org`.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn resolve_service(&self, service: &str) -> Result<Arc<[Service]>, NotFound> {
+        let name = Name::read(service).ok_or(NotFound::NoAddress)?;
+        let now = time::now();
+        if let Some(known) = self.services().get(service).filter(|known| now < known.until) {
+            return known.found.clone();
+        }
+        let clamped = |ttl: u32| Duration::from_secs(ttl.into()).clamp(TTL_MIN, TTL_MAX);
+        let asked = ask::look_up_service(&self.source.servers, &self.ids, &name).await;
+        let (found, kept) = match asked {
+            Ok((services, ttl)) => (Ok(services.into()), clamped(ttl)),
+            Err(LookupError::Nothing { ttl }) => {
+                let kept = ttl.map_or(TTL_MIN, clamped).min(TTL_NONE_MAX);
+                (Err(NotFound::NoAddress), kept)
+            }
+            Err(LookupError::Unanswered) => (Err(NotFound::Unanswered), FAILURE_KEPT),
+        };
+        let known = KnownService { found: found.clone(), until: time::now() + kept };
+        self.services().insert(service.to_owned(), known);
+        found
     }
 
     /// The addresses of a name for this client.
@@ -188,6 +236,10 @@ impl Resolver {
 
     async fn ask(&self, name: &Name) -> Result<Found, LookupError> {
         ask::look_up(&self.source.servers, &self.ids, name).await
+    }
+
+    fn services(&self) -> MutexGuard<'_, HashMap<String, KnownService>> {
+        self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No code panics while it holds this lock.

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
+use crate::Service;
 use crate::limits::ALIASES_MAX;
 
 /// The type of records requested.
@@ -16,6 +17,8 @@ use crate::limits::ALIASES_MAX;
 pub(super) enum Family {
     V4,
     V6,
+    /// The hosts of a service (RFC 2782).
+    Service,
 }
 
 impl Family {
@@ -23,6 +26,7 @@ impl Family {
         match self {
             Family::V4 => RecordType::A,
             Family::V6 => RecordType::AAAA,
+            Family::Service => RecordType::SRV,
         }
     }
 }
@@ -39,7 +43,9 @@ pub(super) struct Question {
 pub(super) enum Reply {
     /// The addresses and their TTL in seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// The name does not exist or has no address of this family. With the TTL in seconds, if the
+    /// The hosts of a service and their TTL in seconds.
+    Services(Vec<Service>, u32),
+    /// The name does not exist or has no record of this family. With the TTL in seconds, if the
     /// reply has one.
     Nothing(Option<u32>),
     /// It did not fit: ask again by TCP.
@@ -106,6 +112,11 @@ impl Question {
             if !ips.is_empty() {
                 return Reply::Addresses(ips, ttl_ips);
             }
+            let services = of_name().filter_map(|record| self.service(record));
+            let (services, ttls): (Vec<_>, Vec<_>) = services.unzip();
+            if let Some(least) = ttls.into_iter().min() {
+                return Reply::Services(services, ttl.min(least));
+            }
             let alias = of_name().find_map(|record| match &record.data {
                 RData::CNAME(alias) => Some((&alias.0, record.ttl)),
                 _ => None,
@@ -128,6 +139,18 @@ impl Question {
             (RData::AAAA(a), Family::V6) => Some((IpAddr::V6(a.0), record.ttl)),
             _ => None,
         }
+    }
+
+    /// A record of a service and its TTL. The target `.` says that there is no such service.
+    fn service(&self, record: &Record) -> Option<(Service, u32)> {
+        let RData::SRV(srv) = &record.data else { return None };
+        let target = srv.target.to_ascii();
+        let target = crate::Name::read(target.strip_suffix('.').unwrap_or(&target))?;
+        let (port, priority, weight) = (srv.port, srv.priority, srv.weight);
+        let is_it = self.family == Family::Service && port != 0;
+        is_it.then(|| {
+            (Service { target: target.as_str().into(), port, priority, weight }, record.ttl)
+        })
     }
 }
 
@@ -195,6 +218,31 @@ mod tests {
         assert_eq!(read(&reply(all)), found(&[1], 20));
         let circle = vec![alias("www.example.org.", 20, "www.example.org.")];
         assert_eq!(read(&reply(circle)), Some(Reply::Nothing(None)));
+    }
+
+    #[test]
+    fn the_hosts_of_a_service_are_found_and_no_strange_ones() {
+        use hickory_proto::rr::rdata::SRV;
+
+        let question = Question::new("_http._tcp.example.org", Family::Service).unwrap();
+        let srv = |owner: &str, ttl, port, target: &str| {
+            Record::from_rdata(name(owner), ttl, RData::SRV(SRV::new(1, 2, port, name(target))))
+        };
+        let asked = Message::from_vec(&question.bytes(ID).unwrap()).unwrap();
+        let mut message = Message::response(ID, OpCode::Query);
+        message.add_queries(asked.queries);
+        message.add_answers([
+            srv("_http._tcp.example.org.", 60, 8000, "A.example.org."),
+            srv("_http._tcp.example.org.", 30, 8001, "b.example.org."),
+            srv("_http._tcp.example.org.", 30, 8002, "."),
+            srv("_http._tcp.example.org.", 30, 0, "c.example.org."),
+            srv("_http._tcp.example.com.", 30, 8003, "evil.example."),
+        ]);
+        let service =
+            |target: &str, port| Service { target: target.into(), port, priority: 1, weight: 2 };
+        let both = vec![service("a.example.org", 8000), service("b.example.org", 8001)];
+        let read = question.read(ID, &message.to_vec().unwrap());
+        assert_eq!(read, Some(Reply::Services(both, 30)));
     }
 
     #[test]

@@ -297,3 +297,163 @@ fn a_server_is_drained_at_run_time_as_by_haproxy() {
     let wrong = curl(&["-X", "POST", &format!("{at_admin}/upstreams?server=x&state=drain")]);
     assert!(wrong.contains("no upstream has the server"), "{wrong}");
 }
+
+/// A browser (curl with a jar of cookies) stays at its server, and moves when the server has gone;
+/// HAProxy beside it.
+#[test]
+fn a_session_stays_at_its_server_as_with_haproxy() {
+    let home = Home::new();
+    let ports = [free_port(), free_port()];
+    let _a = named_nginx(&home, "a", ports[0]);
+    let mut b = named_nginx(&home, "b", ports[1]);
+    let text = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\n\
+         server = [{{ url = \"http://127.0.0.1:{}\" }}, {{ url = \"http://127.0.0.1:{}\" }}]\n\
+         [upstream.sticky]\ncookie = \"where\"\n",
+        ports[0], ports[1]
+    );
+    let proxy = OurServer::configured(&home.write("plimsoll.toml", text));
+    let port = free_port();
+    let conf = format!(
+        "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+         \x20option redispatch\n retries 3\n\
+         listen app\n bind 127.0.0.1:{port}\n cookie where insert nocache\n\
+         \x20server a 127.0.0.1:{} cookie x\n server b 127.0.0.1:{} cookie y\n",
+        ports[0], ports[1]
+    );
+    let mut haproxy = Command::new(program("haproxy", "haproxy"));
+    let _haproxy = Running::start(haproxy.args(["-f", &home.write("haproxy.cfg", conf)]));
+    let theirs = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    wait_for("HAProxy", SOON, || std::net::TcpStream::connect(theirs).ok());
+    // The server that has answered a browser, and the cookie that came with the answer.
+    let ask = |at: std::net::SocketAddr, browser: &str| {
+        let jar = home.at(browser);
+        let mut curl = Command::new(program("curl", "curl"));
+        curl.args(["-s", "-i", "-b", &jar, "-c", &jar, &format!("http://{at}/index.html")]);
+        let answer = run(curl, SOON).succeeded().stdout;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let field = |name: &str| {
+            let mut lines = answer.lines().filter_map(|line| line.split_once(": "));
+            let found = lines.find(|(field, _)| field.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.trim().to_owned())
+        };
+        (field("x-server").unwrap(), field("set-cookie"))
+    };
+    for at in [proxy.address(), theirs] {
+        let mut sessions = Vec::new();
+        for browser in ["one", "two"] {
+            let browser = format!("{browser}-{}", at.port());
+            let (server, cookie) = ask(at, &browser);
+            let cookie = cookie.unwrap();
+            assert!(cookie.starts_with("where=") && !cookie.contains("127.0.0.1"), "{cookie}");
+            for _ in 0..6 {
+                assert_eq!(ask(at, &browser), (server.clone(), None));
+            }
+            sessions.push((browser, server));
+        }
+        assert_ne!(sessions[0].1, sessions[1].1, "new browsers are shared out");
+    }
+    b.signal("KILL");
+    b.ended(SOON);
+    for at in [proxy.address(), theirs] {
+        for browser in ["one", "two"] {
+            let browser = format!("{browser}-{}", at.port());
+            assert_eq!(ask(at, &browser).0, "a");
+            assert_eq!(ask(at, &browser), ("a".to_owned(), None), "the cookie was renewed");
+        }
+    }
+}
+
+/// A name server with two hosts of one service at 127.0.0.1, and a name with two addresses. It
+/// answers every question for SRV and A, as `host -t` would show, and has no AAAA.
+fn name_server(ports: [u16; 2]) -> u16 {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 512];
+        while let Ok((read, from)) = socket.recv_from(&mut bytes) {
+            let end = 12 + bytes[12..read].iter().position(|byte| *byte == 0).unwrap() + 5;
+            let kind = bytes[end - 3];
+            let record = |data: &[u8]| {
+                // The name is that of the question; class IN, TTL 1 s.
+                let head = [0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 1, 0, data.len() as u8];
+                [&head[..], data].concat()
+            };
+            let records: Vec<Vec<u8>> = match kind {
+                1 if bytes[12..].starts_with(b"\x03all") => {
+                    vec![record(&[127, 0, 0, 1]), record(&[127, 0, 0, 2])]
+                }
+                1 => vec![record(&[127, 0, 0, 1])],
+                33 => {
+                    let srv = |at: usize| {
+                        let [high, low] = ports[at].to_be_bytes();
+                        record(&[&[0, 1, 0, 1, high, low], &b"\x01h\x07example\0"[..]].concat())
+                    };
+                    vec![srv(0), srv(1)]
+                }
+                _ => Vec::new(),
+            };
+            let mut reply = bytes[..end].to_vec();
+            reply[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
+            reply.extend(records.concat());
+            let _ = socket.send_to(&reply, from);
+        }
+    });
+    port
+}
+
+/// All addresses of a name, and the hosts of a service; HAProxy beside it, with `server-template`.
+#[test]
+fn a_name_stands_for_several_servers_as_with_haproxy() {
+    let home = Home::new();
+    let ports = [free_port(), free_port()];
+    let _a = named_nginx(&home, "a", ports[0]);
+    let _b = named_nginx(&home, "b", ports[1]);
+    let names = name_server(ports);
+    let text = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n[dns]\nservers = [\"127.0.0.1:{names}\"]\n\
+         [[listen]]\naddress = \"127.0.0.1:0\"\n\
+         [[upstream]]\nname = \"app\"\nserver = [{{ url = \"srv:_http._tcp.app.example\" }}]\n\
+         [[upstream]]\nname = \"all\"\n\
+         server = [{{ url = \"http://all.example:{}\", addresses = \"all\" }}]\n\
+         [[route]]\nupstream = \"app\"\n",
+        ports[0]
+    );
+    let proxy = OurServer::configured(&home.write("plimsoll.toml", text));
+    let port = free_port();
+    let conf = format!(
+        "resolvers names\n nameserver one 127.0.0.1:{names}\n accepted_payload_size 512\n\
+         \x20hold valid 1s\n\
+         defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+         listen app\n bind 127.0.0.1:{port}\n\
+         \x20server-template s 2 _http._tcp.app.example resolvers names \
+         resolve-opts allow-dup-ip check inter 200ms\n"
+    );
+    let mut haproxy = Command::new(program("haproxy", "haproxy"));
+    let _haproxy = Running::start(haproxy.args(["-f", &home.write("haproxy.cfg", conf)]));
+    let theirs = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let of = |at: std::net::SocketAddr| -> Vec<String> {
+        let answers = (0..8).map(|_| get(at, "/index.html").to_lowercase());
+        let server = |answer: String| {
+            let line = answer.lines().find_map(|line| line.strip_prefix("x-server: "));
+            line.map(str::to_owned)
+        };
+        let mut servers: Vec<String> = answers.filter_map(server).collect();
+        servers.sort();
+        servers
+    };
+    let both = ["a", "a", "a", "a", "b", "b", "b", "b"];
+    wait_for("our servers", SOON, || (of(proxy.address()) == both).then_some(()));
+    wait_for("HAProxy's servers", SOON, || {
+        std::net::TcpStream::connect(theirs).ok()?;
+        (of(theirs) == both).then_some(())
+    });
+    let shown = get(proxy.admin(), "/upstreams");
+    for at in ports.map(|port| format!("\"server\":\"127.0.0.1:{port}\"")) {
+        assert!(shown.contains(&at), "{shown}");
+    }
+    for last in [1, 2] {
+        let server = format!("\"server\":\"127.0.0.{last}:{}\"", ports[0]);
+        assert!(shown.contains(&server), "{shown}");
+    }
+}

@@ -13,7 +13,7 @@ use super::Path as RoutePath;
 use super::cluster::Waits;
 use super::error_pages::ErrorPageTable;
 use super::here::{Here, Reader};
-use super::keys::{Root, StoreSection, UpstreamTable};
+use super::keys::{Root, ServerTable, StoreSection, UpstreamTable};
 use super::maintenance::MaintenanceSection;
 use super::peer_keys::{DigestSection, HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
@@ -23,7 +23,6 @@ use super::table::{at_restart, read_table};
 use super::tls_keys;
 use super::{
     Acme, Action, Balance, Config, DiskConfig, FieldRule, Files, Group, HostSent, Listener, Route,
-    Server,
 };
 use crate::limits::QUOTAS_MAX;
 use access_log::{LogFormat, SyslogTo};
@@ -263,20 +262,16 @@ impl StoreSection {
 
 impl UpstreamTable {
     fn group(&self) -> Group {
-        let server = |server: &super::keys::ServerTable| {
-            let origin = server.url.as_ref()?.value.clone();
-            let (weight, backup) = (server.weight, server.backup);
-            let outstanding_max = server.outstanding_max;
-            Some(Server { weight, backup, outstanding_max, ..Server::of(origin) })
-        };
         let balance = match self.balance {
             Balance::Hash { .. } => Balance::Hash { load_percent_max: self.load_percent_max },
             other => other,
         };
         Group {
             name: self.name.clone(),
-            servers: self.server.iter().filter_map(server).collect(),
+            servers: self.server.iter().filter_map(ServerTable::server).collect(),
             balance,
+            hash_by: self.hash_by.clone(),
+            sticky: self.sticky.clone(),
             host: self.host.clone().map_or(HostSent::Client, HostSent::Named),
             forwarded: self.forwarded,
             timeouts: self.timeouts,

@@ -22,14 +22,17 @@ use super::maintenance::MaintenanceSection;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::route_keys::RouteTable;
 use super::rule_keys::{ExpectTable, ListTable, MapTable, RuleTable};
+use super::sticky::{HashBy, Sticky, is_token};
 use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, understood, words};
 use super::{
-    Balance, DiskConfig, Ejection, Forward, ForwardedFields, FrontField, HealthCheck,
+    Addresses, Balance, DiskConfig, Ejection, Forward, ForwardedFields, FrontField, HealthCheck,
     ListenAddress, ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Quota, RequestId, Retries,
-    Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
+    Role, Server, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
-use crate::limits::{Limits, MANY, READ_BUFFER_BYTES, WEIGHT_MAX};
+use crate::limits::{
+    ADDRESSES_PER_SERVER_MAX, Limits, MANY, READ_BUFFER_BYTES, SERVERS_PER_GROUP_MAX, WEIGHT_MAX,
+};
 use access_log::{FACILITIES, LogFormat, SyslogTo};
 use dns::NameServers;
 use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
@@ -355,6 +358,8 @@ pub(crate) struct UpstreamTable {
     pub(crate) server: Vec<ServerTable>,
     pub(crate) balance: Balance,
     pub(crate) load_percent_max: u32,
+    pub(crate) hash_by: HashBy,
+    pub(crate) sticky: Option<Sticky>,
     pub(crate) host: Option<String>,
     pub(crate) forwarded: ForwardedFields,
     pub(crate) proxy_header: ProxyHeader,
@@ -405,6 +410,8 @@ impl Default for UpstreamTable {
             server: Vec::new(),
             balance: Balance::default(),
             load_percent_max: 125,
+            hash_by: HashBy::default(),
+            sticky: None,
             host: None,
             forwarded: ForwardedFields::default(),
             proxy_header: ProxyHeader::default(),
@@ -428,7 +435,10 @@ impl Table for UpstreamTable {
         [[server]]: server, "A server of the group.", example "shown";
         balance: Kind::Word(&["round_robin", "least_outstanding", "hash"]), balance,
             "How requests are balanced: in turn by weight, to the server with the fewest requests \
-             in flight, or by the URL, so that each server always gets the same ones.";
+             in flight, or by a hash of the URL, so that each server always gets the same ones.";
+        hash_by: Kind::Text, hash_by,
+            "With balance = \"hash\": what the hash is of: `url`, `client` (its address), \
+             `field:NAME` or `cookie:NAME`. A request without it is balanced by its URL.";
         load_percent_max: Kind::Count(0, 10_000), load_percent_max,
             "With balance = \"hash\": a server with more than this percentage of its fair share \
              of the requests in flight passes the next request on to another; 0: never.";
@@ -452,6 +462,9 @@ impl Table for UpstreamTable {
              with 502 if the server closes at that moment.";
         slow_start: WHILE, slow_start,
             "A server that has come back reaches its full share after this time.";
+        (sticky): sticky, "Sticky sessions: a cookie that names the server which answered a \
+            client first, and gets the client's other requests. It is sent with responses that \
+            are not stored.";
         [timeouts]: timeouts, "Time-outs for the servers. Defaults: limits.connect_timeout for \
             connect, limits.upstream_timeout for first_byte and idle, no limit for total.";
         [retries]: retries, "When an unanswered request is retried on another server.";
@@ -462,6 +475,32 @@ impl Table for UpstreamTable {
             must lead to a root of the system.";
         [ejection]: ejection, "When a server whose requests fail is ejected, and for how long.";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        if self.hash_by != HashBy::Url && !matches!(self.balance, Balance::Hash { .. }) {
+            here.mistake_of("hash_by", "requests are hashed with balance = \"hash\" only");
+        }
+        let servers: Vec<_> = self.server.iter().filter_map(ServerTable::server).collect();
+        if servers.iter().map(Server::slots).sum::<usize>() > SERVERS_PER_GROUP_MAX {
+            let text = format!(
+                "an upstream has at most {SERVERS_PER_GROUP_MAX} servers; a name with all of its \
+                 addresses counts as {ADDRESSES_PER_SERVER_MAX}"
+            );
+            here.mistake_of("server", text);
+        }
+        for (at, server) in servers.iter().enumerate() {
+            let id = server.session_id();
+            let place = format!("server[{at}].id");
+            if self.sticky.is_none() {
+                if server.id.is_some() {
+                    here.mistake_of(&place, "id is for sticky sessions: write [upstream.sticky]");
+                }
+            } else if servers[..at].iter().any(|other| other.session_id() == id) {
+                let text = format!("two servers would be `{id}` in cookies: give each an id");
+                here.mistake_of(&place, text);
+            }
+        }
+    }
 }
 
 /// `[[upstream.server]]`
@@ -471,25 +510,62 @@ pub(crate) struct ServerTable {
     pub(crate) weight: u32,
     pub(crate) backup: bool,
     pub(crate) outstanding_max: Option<u32>,
+    pub(crate) id: Option<String>,
+    pub(crate) addresses: Addresses,
 }
+
+words!(Addresses: "one" => Addresses::One, "all" => Addresses::All);
 
 impl Default for ServerTable {
     fn default() -> ServerTable {
-        ServerTable { url: None, weight: 1, backup: false, outstanding_max: None }
+        let (url, weight, outstanding_max, id) = (None, 1, None, None);
+        let (backup, addresses) = (false, Addresses::default());
+        ServerTable { url, weight, backup, outstanding_max, id, addresses }
+    }
+}
+
+impl ServerTable {
+    pub(crate) fn server(&self) -> Option<Server> {
+        let origin = self.url.as_ref()?.value.clone();
+        let (weight, backup, id) = (self.weight, self.backup, self.id.clone());
+        let (outstanding_max, addresses) = (self.outstanding_max, self.addresses);
+        Some(Server { weight, backup, outstanding_max, id, addresses, ..Server::of(origin) })
     }
 }
 
 impl Table for ServerTable {
     const KEYS: &'static [Key<ServerTable>] = keys![ServerTable;
         url: Kind::Text, url, "Its scheme, host and port, or the path of a Unix socket, such as \
-            `unix:/run/app.sock`. A name is looked up again when its TTL expires.",
+            `unix:/run/app.sock`, or the name of a service, such as `srv:_http._tcp.example.org`, \
+            each host of which is a server (RFC 2782). A name is looked up again when its TTL \
+            expires.",
             required !, example "\"http://127.0.0.1:8000\"";
+        addresses: Kind::Word(&["one", "all"]), addresses,
+            "Whether all addresses of a name are one server, which is connected to at the first \
+             that accepts, or each is a server.";
         weight: Kind::Count(1, WEIGHT_MAX as u64), weight,
             "Its share, relative to the other servers.";
         backup: Kind::Flag, backup, "Used only while no other server is usable.";
         outstanding_max: Kind::Count(1, MANY), outstanding_max,
             "Maximum concurrent requests. Default: no limit.", example "100";
+        id: Kind::Text, id, "Its name in the cookie of sticky sessions, which every client sees. \
+            Default: four digits of a hash of its URL.", example "\"a\"";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        if self.id.as_deref().is_some_and(|id| !is_token(id)) {
+            here.mistake_of("id", "the value of a cookie has no spaces and no separators");
+        }
+        let Some(server) = self.server() else { return };
+        let origin = &server.origin;
+        let is_name = origin.addresses.is_empty() && origin.service().is_none();
+        if self.addresses == Addresses::All && !is_name {
+            here.mistake_of("addresses", "only the name of a host has several addresses");
+        }
+        if self.id.is_some() && server.has_slots() {
+            here.mistake_of("id", "these are several servers: leave out id");
+        }
+    }
 }
 
 impl Table for Timeouts {

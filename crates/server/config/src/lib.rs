@@ -40,6 +40,7 @@ mod route_keys;
 mod routes;
 mod rule_keys;
 mod rules;
+mod sticky;
 mod table;
 mod text_file;
 mod tls_keys;
@@ -93,11 +94,12 @@ pub use request_id::{RequestId, Take};
 pub use rewrites::{CookieRewrite, LocationRewrite, SameSite};
 pub use routes::{Action, FieldRule, Host, NEGATIVE, Path, Route};
 pub use rules::{Expect, Rewrite, Rule};
+pub use sticky::{HashBy, Sticky};
 pub use text_file::PacFile;
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
-    Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
-    Server, Statuses, Timeouts, UpstreamProtocol, UpstreamReuse,
+    Addresses, Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader,
+    Queue, Retries, Server, Statuses, Timeouts, UpstreamProtocol, UpstreamReuse, short_id,
 };
 pub use via::{Via, ViaName};
 pub use when::When;
@@ -359,7 +361,9 @@ impl Config {
             of.parents.iter_mut().chain(of.asked.iter_mut().map(|peer| &mut peer.group))
         });
         let servers = self.groups.iter_mut().chain(peers).flat_map(|group| &mut group.servers);
-        servers.map(|server| &mut server.origin).filter(|origin| origin.addresses.is_empty())
+        let of_name =
+            |origin: &&mut Origin| origin.addresses.is_empty() && origin.service().is_none();
+        servers.map(|server| &mut server.origin).filter(of_name)
     }
 
     /// Requests for `https` URLs that would go to a peer without TLS, and not over loopback.
@@ -459,6 +463,8 @@ pub enum Role {
 
 /// The beginning of the URL of a Unix socket.
 const UNIX: &str = "unix:";
+/// The beginning of the URL of a service.
+const SERVICE: &str = "srv:";
 
 /// The origin of reverse mode.
 #[derive(Clone, Debug)]
@@ -473,9 +479,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Parses `http://host[:port][/]`, `https://`, or `unix:/path` of a Unix socket. A name is not
-    /// looked up. The certificate of one with TLS must lead to a root of the system, unless
-    /// [`Origin::secure`] says otherwise.
+    /// Parses `http://host[:port][/]`, `https://`, `unix:/path` of a Unix socket, or `srv:name` of a
+    /// service. A name is not looked up. The certificate of one with TLS must lead to a root of the
+    /// system, unless [`Origin::secure`] says otherwise.
     ///
     /// # Errors
     /// One line: what is wrong with the URL.
@@ -487,6 +493,15 @@ impl Origin {
             let address = runtime::net::unix_address(std::path::Path::new(path));
             let address = address.map_err(|error| format!("the origin {url:?}: {error}"))?;
             return Ok(Origin { authority: url.to_owned(), addresses: vec![address], tls: None });
+        }
+        if let Some(service) = url.strip_prefix(SERVICE) {
+            if !matches!(dns::Host::read(service), Some(dns::Host::Name(_))) {
+                return Err(format!(
+                    "the origin {url:?} is not {SERVICE} and a name such as _http._tcp.example.org"
+                ));
+            }
+            let (authority, addresses, tls) = (url.to_owned(), Vec::new(), None);
+            return Ok(Origin { authority, addresses, tls });
         }
         let (rest, secure) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (rest, false),
@@ -522,6 +537,11 @@ impl Origin {
     /// Whether it is at a Unix socket.
     pub fn is_unix(&self) -> bool {
         self.authority.starts_with(UNIX)
+    }
+
+    /// The name of the service, if it is one (SRV).
+    pub fn service(&self) -> Option<&str> {
+        self.authority.strip_prefix(SERVICE)
     }
 
     /// Uses TLS with these settings from now on.
@@ -569,6 +589,8 @@ mod tests {
         let unix = Origin::from_url("unix:/run/app.sock").unwrap();
         assert_eq!((&*unix.authority, unix.scheme()), ("unix:/run/app.sock", "http"));
         assert!(unix.is_unix() && dns::literal(unix.host_and_port(80).0).is_some());
+        let service = Origin::from_url("srv:_http._tcp.example.org").unwrap();
+        assert_eq!(service.service(), Some("_http._tcp.example.org"));
         let name = Origin::from_url("http://site.example.:81").unwrap();
         assert_eq!((&*name.authority, name.addresses.len()), ("site.example.:81", 0));
         for wrong in [
@@ -583,6 +605,9 @@ mod tests {
             "http://0x7f.1",
             "unix:",
             "unix:run/app.sock",
+            "srv:",
+            "srv:10.0.0.1",
+            "srv:_http._tcp.example.org:80",
         ] {
             assert!(Origin::from_url(wrong).is_err(), "{wrong}");
         }

@@ -93,6 +93,9 @@ impl Table for PeerTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
+        if self.url.as_ref().is_some_and(|url| url.value.service().is_some()) {
+            here.mistake_of("url", "a peer is one host: write its name, and no service");
+        }
         if self.kind == PeerKind::Sibling && (self.weight != 1 || self.backup) {
             let key = if self.backup { "backup" } else { "weight" };
             here.mistake_of(key, "this is for parents: a sibling is not chosen, but asked");

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::here::Here;
 use super::value::{Kind, Setting};
-use super::{Login, Origin};
+use crate::limits::ADDRESSES_PER_SERVER_MAX;
+
+use super::{HashBy, Login, Origin, Sticky};
 use toml::Spanned;
 use toml::de::DeValue;
 use transport::tls::Offered;
@@ -19,6 +21,10 @@ pub struct Group {
     pub servers: Vec<Server>,
     /// How requests are balanced.
     pub balance: Balance,
+    /// What of a request says which server gets it, if they are balanced by a hash.
+    pub hash_by: HashBy,
+    /// The cookie that names the server of a session, if there are sessions.
+    pub sticky: Option<Sticky>,
     /// The `Host` they get.
     pub host: HostSent,
     /// What they learn about the client.
@@ -54,6 +60,8 @@ impl Group {
             name: name.to_owned(),
             servers: origins.into_iter().map(Server::of).collect(),
             balance: Balance::default(),
+            hash_by: HashBy::default(),
+            sticky: None,
             host: HostSent::default(),
             forwarded: ForwardedFields::default(),
             proxy_header: ProxyHeader::default(),
@@ -81,6 +89,10 @@ pub struct Server {
     pub backup: bool,
     /// Maximum concurrent requests, all cores together; `None`: no limit.
     pub outstanding_max: Option<u32>,
+    /// Its name in the cookie of a session.
+    pub id: Option<String>,
+    /// Which of the addresses of its name are servers.
+    pub addresses: Addresses,
     /// For a parent: sent with each request.
     pub login: Option<Login>,
 }
@@ -88,8 +100,44 @@ pub struct Server {
 impl Server {
     /// With the defaults.
     pub fn of(origin: Origin) -> Server {
-        Server { origin, weight: 1, backup: false, outstanding_max: None, login: None }
+        let (weight, backup, outstanding_max) = (1, false, None);
+        let (id, addresses, login) = (None, Addresses::default(), None);
+        Server { origin, weight, backup, outstanding_max, id, addresses, login }
     }
+
+    /// Whether each of its addresses is a server.
+    pub fn has_slots(&self) -> bool {
+        self.addresses == Addresses::All || self.origin.service().is_some()
+    }
+
+    /// How many servers it can be at a time.
+    pub fn slots(&self) -> usize {
+        if self.has_slots() { ADDRESSES_PER_SERVER_MAX } else { 1 }
+    }
+
+    /// Its name in the cookie of a session, which has a hash of its URL if none is configured.
+    pub fn session_id(&self) -> String {
+        let of_url = || format!("{:04x}", short_id(&self.origin.authority));
+        self.id.clone().unwrap_or_else(of_url)
+    }
+}
+
+/// 16 bits of a hash (FNV-1a, mixed once more) of the URL of a server: too few to find an address
+/// by trying.
+pub fn short_id(url: &str) -> u16 {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = url.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16
+}
+
+/// Which of the addresses of a name are servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Addresses {
+    /// All of them are one server, which is connected to at the first that accepts.
+    #[default]
+    One,
+    /// Each is a server.
+    All,
 }
 
 /// How requests are balanced over the servers of a group.
@@ -357,7 +405,7 @@ impl Default for Ejection {
 impl Origin {
     /// The host without brackets and port, and the port.
     pub fn host_and_port(&self, default_port: u16) -> (&str, u16) {
-        if self.is_unix() {
+        if self.is_unix() || self.service().is_some() {
             // No name: nothing is looked up.
             return ("127.0.0.1", default_port);
         }
@@ -384,6 +432,17 @@ mod tests {
         let set = Statuses::from_iter([100, 502, 599, 600, 99]);
         let has: Vec<u16> = (0..=u16::MAX).filter(|status| set.has(*status)).collect();
         assert_eq!(has, [100, 502, 599]);
+    }
+
+    #[test]
+    fn neighbours_have_different_ids() {
+        let ports = (8000..8128).map(|port| short_id(&format!("127.0.0.1:{port}")));
+        let hosts = (0..=255).map(|host| short_id(&format!("10.0.0.{host}:80")));
+        let mut all: Vec<u16> = ports.chain(hosts).collect();
+        all.sort_unstable();
+        all.dedup();
+        // Of 384 random numbers of 16 bits, about one is there twice.
+        assert!(all.len() > 378, "{}", all.len());
     }
 
     #[test]

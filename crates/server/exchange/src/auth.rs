@@ -15,7 +15,7 @@ use http1::{Method, ResponseHead, Target, write};
 use outcome::{Fault, Refusal};
 use policy::auth::{Allowed, Refused, allowed, life, refused};
 use runtime::time;
-use upstream::{BodyLength, To};
+use upstream::{BodyLength, Choice, To};
 
 use crate::limits::AUTH_BODY_BYTES_MAX;
 use crate::request::Request;
@@ -49,7 +49,7 @@ impl Request {
         let began = time::now();
         let timeouts = Timeouts { total: Some(auth.timeout), ..Timeouts::default() };
         let timeouts = timeouts.or(group.config.timeouts);
-        let to = To::Group(Arc::clone(group), 0, None, Some(Arc::new(timeouts)));
+        let to = To::Group(Arc::clone(group), Choice::default(), None, Some(Arc::new(timeouts)));
         let mut interim = |_: &ResponseHead<'_>| {};
         let asked = upstream::exchange(&worker.upstreams, &to, &message, &mut interim);
         let answer = match time::timeout(auth.timeout, asked).await {

@@ -22,7 +22,7 @@ use policy::forward::within;
 use policy::peers::Allowed;
 use runtime::time;
 use transport::Transport;
-use upstream::{BodyLength, Reading, Reuse, To, Upstream};
+use upstream::{BodyLength, Choice, Reading, Reuse, To, Upstream};
 
 use crate::Exchange;
 use crate::client::{ByteStream, Client, Gone, RequestBody, Response};
@@ -121,7 +121,7 @@ pub(crate) fn tunnel_to(request: &Request) -> Result<Option<(Allowed, Option<To>
     let (allowed, parents) = request.parents(peers, target(&head)?)?;
     let to = parents.map(|parents| {
         let key = parents.key(Scheme::Https, head.target_bytes, b"");
-        To::Group(Arc::clone(parents), key, None, None)
+        To::Group(Arc::clone(parents), Choice::by(key), None, None)
     });
     Ok(Some((allowed, to)))
 }

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use upstream::{BodyLength, To};
+use upstream::{BodyLength, Choice, To};
 
 use crate::fetch::{Purpose, hierarchy};
 use crate::limits::{MIRRORED_BYTES_MAX, MIRRORED_MAX};
@@ -43,7 +43,7 @@ impl Request {
         let group = &self.snapshot.groups[group];
         let path = uri.reading().origin_form();
         let key = group.key(uri.realm.scheme, uri.authority, &path);
-        let group = To::Group(Arc::clone(group), key, None, None);
+        let group = To::Group(Arc::clone(group), Choice::by(key), None, None);
         let mut copy = self.clone();
         let mut mirrored = Destination::new(self.owned_head(), &uri, &path, group);
         mirrored.rewritten.clone_from(&to.rewritten);

@@ -20,7 +20,7 @@ use transport::Transport;
 use transport::proxy_protocol::Ends;
 use transport::tls::TlsFacts;
 use upstream::group::Group;
-use upstream::{Preface, To};
+use upstream::{Asking, Choice, Preface, To};
 
 use crate::cluster::Share;
 use crate::fetch::hierarchy::{addresses, tls_peer};
@@ -189,9 +189,15 @@ impl Request {
             stores = stores && settings.bypassed(fields).is_none();
             sends_key = stored_path == as_requested && !settings.sends_key_cookies();
         }
-        let key = group.key(uri.realm.scheme, uri.authority, &stored_path);
+        let wish = group.choice(&Asking {
+            scheme: uri.realm.scheme,
+            authority: uri.authority,
+            path: &stored_path,
+            fields,
+            client: self.peer.ip(),
+        });
         let timeouts = route.timeouts.as_ref().filter(|_| choice.is_sole).map(Arc::clone);
-        let to = To::Group(Arc::clone(group), key, preface, timeouts);
+        let to = To::Group(Arc::clone(group), wish, preface, timeouts);
         let peers = snapshot.peers.as_ref();
         let peers = peers.filter(|_| route.config.peers && choice.is_sole);
         let course = peers.and_then(|peers| self.beside(peers, &uri));
@@ -365,7 +371,7 @@ impl Request {
             return Ok((to, course));
         };
         let key = parents.key(realm.scheme, authority, path);
-        let to = To::Group(Arc::clone(parents), key, None, None);
+        let to = To::Group(Arc::clone(parents), Choice::by(key), None, None);
         let course = Course::to_parents(peers, allowed, &to);
         Ok((to, course))
     }

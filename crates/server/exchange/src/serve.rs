@@ -15,7 +15,7 @@ use caching::range::{ByteRange, Selection, select_range};
 use coding::Rules;
 use coding::rules::Target;
 use http1::write::trailer_lines;
-use http1::{Method, trailer_fields};
+use http1::{Method, Scheme, trailer_fields};
 use outcome::{BrokenBy, Fault, Outcome, Refusal};
 use policy::fields::ResponseRules;
 use runtime::{Either, time};
@@ -383,6 +383,7 @@ impl<C: Client> Exchange<'_, C> {
                 return ending;
             }
         }
+        self.begin_session(answer);
         let summary = self.respond_relayed(answer, why, rule);
         let gone = self.left();
         let ends = async {
@@ -397,6 +398,21 @@ impl<C: Client> Exchange<'_, C> {
             return Box::pin(self.refuse(refusal)).await;
         }
         self.relayed(relayed, summary)
+    }
+
+    /// Adds the cookie that names the server of the client's session, if the client has none yet or
+    /// the session has moved. The response is not stored, and no other cache may store it. A 304
+    /// would change the response that a cache has.
+    fn begin_session(&self, answer: &mut Answer) {
+        let Some(to) = &self.request.destination else { return };
+        if answer.head.head().status == 304 {
+            return;
+        }
+        let is_secure = to.realm.scheme == Scheme::Https;
+        let Some(lines) = answer.body.session_lines(&to.to, is_secure) else { return };
+        if let Some(head) = policy::fields::with_lines(&answer.head, &lines) {
+            **answer.head = head;
+        }
     }
 
     /// The upstream has broken off the body that is being sent.

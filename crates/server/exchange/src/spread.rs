@@ -26,7 +26,7 @@ use http1::{Method, ResponseHead, Target};
 use runtime::{JoinHandle, time};
 use serde::Serialize;
 use upstream::members::{self, Member};
-use upstream::{BodyLength, Request, To};
+use upstream::{BodyLength, Choice, Request, To};
 
 use crate::cluster::{CLIENT, Cluster, DONE, PURGED, has_for_hop};
 use crate::limits::{
@@ -176,7 +176,7 @@ struct Called {
 async fn call(worker: &Worker, calls: Vec<(&Member, Request)>, limit: Duration) -> Vec<Called> {
     let one = |(member, request): (&Member, Request)| {
         let upstreams = Rc::clone(&worker.upstreams);
-        let to = To::Group(member.group.clone(), 0, None, None);
+        let to = To::Group(member.group.clone(), Choice::default(), None, None);
         runtime::spawn(async move {
             let mut interim = |_: &ResponseHead<'_>| {};
             let asked = upstream::exchange(&upstreams, &to, &request, &mut interim);

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http1::{
-    Fields, Limits, OwnedResponse, Scheme, Scratch, Version, accept_response, is_one_variable,
-    write,
+    Fields, Limits, OwnedResponse, ResponseHead, Scheme, Scratch, Version, accept_response,
+    is_one_variable, write,
 };
 
 use config::{FieldRule, ForwardedFields, Front};
@@ -221,12 +221,7 @@ impl ResponseRules {
             return None;
         }
         let head = response.head();
-        let mut out = Vec::with_capacity(head.head_bytes + 256);
-        write::status_line(&mut out, head.status);
-        if head.version == Version::Http10 {
-            // The received version matters for `Via` and for the connection.
-            out[..8].copy_from_slice(b"HTTP/1.0");
-        }
+        let mut out = begun(&head);
         for field in head.fields.fields() {
             if self.keeps(field.name()) {
                 match rewrites.changed(field.name(), field.value()) {
@@ -252,6 +247,29 @@ impl ResponseRules {
     }
 }
 
+/// The status line of a changed head.
+fn begun(head: &ResponseHead<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(head.head_bytes + 256);
+    write::status_line(&mut out, head.status);
+    if head.version == Version::Http10 {
+        // The received version matters for `Via` and for the connection.
+        out[..8].copy_from_slice(b"HTTP/1.0");
+    }
+    out
+}
+
+/// The head with more field lines; `None` if it would be too large.
+pub fn with_lines(response: &OwnedResponse, lines: &[u8]) -> Option<OwnedResponse> {
+    let head = response.head();
+    let mut out = begun(&head);
+    for field in head.fields.fields() {
+        write::parsed_field(&mut out, field);
+    }
+    out.extend_from_slice(lines);
+    write::end(&mut out);
+    reparsed(&out, &head)
+}
+
 impl ResponseRules {
     /// The changed field lines of our own answer with this status.
     pub fn changed_lines(&self, status: u16, lines: Vec<u8>) -> Vec<u8> {
@@ -275,7 +293,7 @@ impl ResponseRules {
 }
 
 /// Parses a head that we have written. It has the framing of the received one.
-fn reparsed(bytes: &[u8], of: &http1::ResponseHead<'_>) -> Option<OwnedResponse> {
+fn reparsed(bytes: &[u8], of: &ResponseHead<'_>) -> Option<OwnedResponse> {
     let mut limits = Limits::default();
     limits.head_bytes_max = bytes.len();
     limits.fields_max = Limits::default().fields_max.max(of.fields.len() * 2);

@@ -465,7 +465,7 @@ fn upstreams(groups: &[Arc<Group>]) -> Upstreams {
     let more_up = rest.iter().filter(|server| server.state == "up").count();
     let of = |server: &ServerNow<'_>| Upstream {
         group: server.group.to_owned(),
-        server: server.server.to_owned(),
+        server: server.server.clone().into_owned(),
         state: server.state,
         outstanding: server.outstanding,
         requests: server.requests,

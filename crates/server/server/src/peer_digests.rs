@@ -20,7 +20,7 @@ use peering::digest::{CONTENT_TYPE, Digest, HEADER_BYTES, Header, PATH};
 use runtime::time;
 use upstream::peers::Fetched;
 use upstream::peers::Peer;
-use upstream::{Answer, BodyLength, Request, To};
+use upstream::{Answer, BodyLength, Choice, Request, To};
 
 use crate::limits::{DIGEST_EVERY_MAX, DIGEST_EVERY_MIN, DIGEST_FETCH_MAX};
 
@@ -61,7 +61,7 @@ async fn fetch(worker: &Worker, peer: &Peer) -> Result<Fetched, String> {
         lines.extend_from_slice(&before.validators);
     }
     request.end(BodyLength::None);
-    let to = To::Group(Arc::clone(&peer.group), 0, None, None);
+    let to = To::Group(Arc::clone(&peer.group), Choice::default(), None, None);
     let answer = upstream::exchange(&worker.upstreams, &to, &request, &mut |_| {}).await;
     let mut answer = answer.map_err(|fault| fault.text().to_owned())?;
     let lifetime = lifetime(&answer);

@@ -78,8 +78,8 @@ pub fn obey(groups: &[Arc<Group>], query: &[(String, String)]) -> Result<Value, 
         .ok_or_else(|| (400, "server= is missing: /upstreams lists them".to_owned()))?;
     let named = |group: &&Arc<Group>| asked.group.is_none_or(|name| group.config.name == name);
     let mut found = groups.iter().filter(named).flat_map(|group| {
-        let is_it = |member: &&Member| member.authority == server;
-        group.members.iter().filter(is_it).map(move |member| (group, member))
+        let is_it = |member: &&Member| member.label() == server;
+        group.servers().filter(is_it).map(move |member| (group, member))
     });
     let (group, member) = match (found.next(), found.next()) {
         (Some(found), None) => found,
@@ -125,6 +125,7 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
     use crate::server::Tried;
+    use crate::sticky::Choice;
 
     fn query(text: &str) -> Vec<(String, String)> {
         let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap());
@@ -143,7 +144,7 @@ mod tests {
         let used = |groups: &[Arc<Group>], requests| {
             let mut used = [0; 2];
             for _ in 0..requests {
-                match groups[0].try_admit(0, Tried::default()) {
+                match groups[0].try_admit(Choice::default(), Tried::default()) {
                     Ok(ticket) => used[ticket.at()] += 1,
                     Err(_) => break,
                 }

@@ -1,5 +1,6 @@
 //! The figures of groups and servers for `/metrics` and `/upstreams`: one list for both.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -180,12 +181,12 @@ fn health(member: &Member, now: Instant) -> &'static str {
 }
 
 /// A server now, in short.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ServerNow<'g> {
     /// Its group.
     pub group: &'g str,
     /// Its address.
-    pub server: &'g str,
+    pub server: Cow<'g, str>,
     /// `up`, `down`, `ejected`, `draining` or `disabled`.
     pub state: &'static str,
     /// Requests in flight.
@@ -199,10 +200,10 @@ pub struct ServerNow<'g> {
 /// All servers of these groups.
 pub fn servers(groups: &[Arc<Group>]) -> impl Iterator<Item = ServerNow<'_>> {
     let now = time::now();
-    let members = groups.iter().flat_map(|group| group.members.iter().map(move |of| (group, of)));
+    let members = groups.iter().flat_map(|group| group.servers().map(move |of| (group, of)));
     members.map(move |(group, member)| ServerNow {
         group: &group.config.name,
-        server: &member.authority,
+        server: member.label(),
         state: state(member, now),
         outstanding: member.state.outstanding().into(),
         requests: member.state.figures.requests.load(Relaxed),
@@ -235,7 +236,7 @@ fn of_group(group: &Group) -> Value {
     of.insert("name".to_owned(), json!(group.config.name));
     let read = |figure: &Figure<Group>| (figure.key.to_owned(), json!((figure.read)(group)));
     of.extend(GROUP.iter().map(read));
-    let servers: Vec<Value> = group.members.iter().map(of_member).collect();
+    let servers: Vec<Value> = group.servers().map(of_member).collect();
     of.insert("servers".to_owned(), json!(servers));
     Value::Object(of)
 }
@@ -243,13 +244,14 @@ fn of_group(group: &Group) -> Value {
 /// A server, as JSON.
 pub(crate) fn of_member(member: &Member) -> Value {
     let mut of = Map::new();
-    of.insert("server".to_owned(), json!(member.authority));
+    of.insert("server".to_owned(), json!(member.label()));
+    of.insert("name".to_owned(), json!(member.authority));
     let addresses: Vec<String> = member.state.addresses().iter().map(|at| shown(*at)).collect();
     of.insert("addresses".to_owned(), json!(addresses));
     of.insert("state".to_owned(), json!(state(member, time::now())));
     of.insert("order".to_owned(), json!(member.state.orders.order().name()));
     of.insert("kept".to_owned(), json!(member.state.orders.are_kept()));
-    of.insert("backup".to_owned(), json!(member.backup));
+    of.insert("backup".to_owned(), json!(member.is_backup()));
     let read = |figure: &Figure<Member>| (figure.key.to_owned(), json!((figure.read)(member)));
     of.extend(SERVER.iter().map(read));
     Value::Object(of)
@@ -270,11 +272,13 @@ impl Collector for UpstreamFigures {
         }
         for figure in SERVER {
             let members = self.0.iter().flat_map(|group| {
-                group.members.iter().map(|member| (group.config.name.as_str(), member))
+                group.servers().map(|member| (group.config.name.as_str(), member))
             });
-            let of_each = members.map(|(group, member)| {
-                let labels = [("group", group), ("server", member.authority.as_str())];
-                (labels, (figure.read)(member))
+            let of_each =
+                members.map(|(group, member)| ((group, member.label()), (figure.read)(member)));
+            let of_each: Vec<_> = of_each.collect();
+            let of_each = of_each.iter().map(|((group, server), value)| {
+                ([("group", *group), ("server", &**server)], *value)
             });
             encode(&mut encoder, &figure.described, of_each)?;
         }

@@ -15,6 +15,7 @@
 //! What never happens: a server has more requests in flight than its limit; the last usable server
 //! is ejected because requests failed; a request waits beyond its time-out.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,12 +23,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use http1::Scheme;
 use peering::carp;
+use runtime::net::shown;
 use runtime::time::{self, Instant};
 
 use super::balance::{Balancer, Candidate, stable_hash};
 use super::budget::Budget;
 use super::queue::{Place, Queue};
 use super::server::{ServerState, Tried};
+use super::slots::{LookUp, Slot};
+use super::sticky::Choice;
 use crate::limits::QUEUE_LOOK;
 use config::{self, Balance, HostSent, UpstreamProtocol};
 use outcome::Fault;
@@ -71,12 +75,16 @@ pub(super) struct GroupFigures {
 pub(super) struct Member {
     pub(super) state: Arc<ServerState>,
     pub(super) authority: String,
+    /// Its name in cookies, unless it is a slot.
+    pub(super) id: String,
+    /// If it is one of several servers of a name.
+    pub(super) slot: Option<Slot>,
     /// It is at a Unix socket, so that it has no host.
     pub(super) is_unix: bool,
     /// The TLS peer, if TLS is used.
     pub(super) tls: Option<Arc<TlsPeer>>,
-    /// The name and port that are resolved periodically; `None` if the address was configured.
-    pub(super) name: Option<(String, u16)>,
+    /// What is looked up periodically; `None` if the address was configured.
+    pub(super) name: Option<LookUp>,
     /// The field line that logs in to it.
     pub(super) login: Option<config::Login>,
     pub(super) weight: u64,
@@ -127,18 +135,22 @@ enum Tier {
 
 impl Group {
     /// A server for a request; waits for one if all are full and there is room to wait.
-    pub(super) async fn admit(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Fault> {
+    pub(super) async fn admit(
+        self: &Arc<Group>,
+        choice: Choice,
+        tried: Tried,
+    ) -> Result<Ticket, Fault> {
         if self.shared.queue.len() == 0 {
-            match self.try_admit(key, tried) {
+            match self.try_admit(choice, tried) {
                 Ok(ticket) => return Ok(ticket),
                 Err(Blocked::Down) => return Err(self.none_usable(tried)),
                 Err(Blocked::Full) => {}
             }
         }
-        Box::pin(self.wait(key, tried)).await
+        Box::pin(self.wait(choice, tried)).await
     }
 
-    async fn wait(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Fault> {
+    async fn wait(self: &Arc<Group>, choice: Choice, tried: Tried) -> Result<Ticket, Fault> {
         let figures = &self.shared.figures;
         let Some(place) = self.shared.queue.enter(self.config.queue.length_max) else {
             figures.queue_full.fetch_add(1, Relaxed);
@@ -146,7 +158,7 @@ impl Group {
         };
         figures.waits.fetch_add(1, Relaxed);
         let began = time::now();
-        let admitted = self.wait_at(place, key, tried, began).await;
+        let admitted = self.wait_at(place, choice, tried, began).await;
         let waited_us = began.elapsed().as_micros() as u64;
         figures.wait_us.fetch_add(waited_us, Relaxed);
         if matches!(admitted, Err(Fault::QueueTimeout)) {
@@ -158,14 +170,14 @@ impl Group {
     async fn wait_at(
         self: &Arc<Group>,
         place: Place<'_>,
-        key: u64,
+        choice: Choice,
         tried: Tried,
         began: Instant,
     ) -> Result<Ticket, Fault> {
         let deadline = began + self.config.queue.timeout;
         loop {
             // A server may have become free before this request was in the queue.
-            match self.try_admit(key, tried) {
+            match self.try_admit(choice, tried) {
                 Ok(ticket) => {
                     place.served();
                     return Ok(ticket);
@@ -190,7 +202,17 @@ impl Group {
         Fault::NoServer
     }
 
-    pub(super) fn try_admit(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Blocked> {
+    pub(super) fn try_admit(
+        self: &Arc<Group>,
+        choice: Choice,
+        tried: Tried,
+    ) -> Result<Ticket, Blocked> {
+        if let Some(at) = self.of_session(choice, tried) {
+            // Another server has no session for it, so it waits for this one.
+            let member = &self.members[at];
+            let taken = member.state.take(member.outstanding_max);
+            return if taken { Ok(self.ticket(at)) } else { Err(Blocked::Full) };
+        }
         if let [only] = &self.members[..] {
             if tried.has(0) || !only.state.takes_new() {
                 return Err(Blocked::Down);
@@ -203,13 +225,21 @@ impl Group {
         // Another core may take the server first; then the next best is chosen.
         for _ in 0..self.members.len() {
             let with_room = self.with_room(tier, tried, now);
-            let at = self.balancer.pick(with_room, key, true).ok_or(Blocked::Full)?;
+            let at = self.balancer.pick(with_room, choice.key, true).ok_or(Blocked::Full)?;
             let chosen = &self.members[at];
             if chosen.state.take(chosen.outstanding_max) {
                 return Ok(self.ticket(at));
             }
         }
         Err(Blocked::Full)
+    }
+
+    /// The server of the request's session, if it may have the request.
+    fn of_session(&self, choice: Choice, tried: Tried) -> Option<usize> {
+        let at = choice.session()?;
+        let state = &self.members.get(at)?.state;
+        let is_usable = state.takes_sessions() && !state.is_ejected(time::now());
+        (is_usable && !tried.has(at)).then_some(at)
     }
 
     /// The first tier with a usable server.
@@ -242,20 +272,25 @@ impl Group {
                 at,
                 weight: member.weight_now(now, self.config.slow_start),
                 outstanding: outstanding.into(),
-                identity: member.identity,
+                identity: member.identity(),
             })
         })
     }
 
     /// The server that a request would go to now, without sending one.
-    pub fn predicted(&self, key: u64) -> Result<Predicted, Blocked> {
+    pub fn predicted(&self, choice: Choice) -> Result<Predicted, Blocked> {
         let (tried, now) = (Tried::default(), time::now());
-        let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
-        let with_room = self.with_room(tier, tried, now);
-        let at = self.balancer.pick(with_room, key, false).ok_or(Blocked::Full)?;
+        let at = match self.of_session(choice, tried) {
+            Some(at) => at,
+            None => {
+                let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
+                let with_room = self.with_room(tier, tried, now);
+                self.balancer.pick(with_room, choice.key, false).ok_or(Blocked::Full)?
+            }
+        };
         let member = &self.members[at];
         Ok(Predicted {
-            authority: member.authority.clone(),
+            authority: member.label().into_owned(),
             addresses: member.state.addresses(),
             tls: member.tls.is_some(),
         })
@@ -278,7 +313,7 @@ impl Group {
         Ticket { group: Arc::clone(self), at }
     }
 
-    /// The number that says which requests belong together.
+    /// The number that says which requests belong together, if only their URLs count.
     pub fn key(&self, scheme: Scheme, authority: &[u8], path: &[u8]) -> u64 {
         match self.config.balance {
             Balance::Carp => {
@@ -331,10 +366,11 @@ impl Group {
         }
         let now = time::now();
         let ejected = self.members.iter().filter(|member| member.state.is_ejected(now)).count();
-        let ejected_max = self.members.len() * ejection.share_percent_max as usize / 100;
+        let there = self.members.iter().filter(|member| !member.state.is_unresolved()).count();
+        let ejected_max = there * ejection.share_percent_max as usize / 100;
         if ejected < ejected_max && state.eject(now, ejection.base, ejection.max) {
-            let (group, server) = (&self.config.name, &self.members[at].authority);
-            tracing::warn!(group, server, in_row, "an upstream server is ejected for a while");
+            let (group, server) = (&self.config.name, self.members[at].label());
+            tracing::warn!(group, %server, in_row, "an upstream server is ejected for a while");
         }
     }
 }
@@ -342,20 +378,60 @@ impl Group {
 impl Member {
     /// The host of a request that names none.
     pub(super) fn own_host(&self) -> &str {
-        if self.is_unix { "localhost" } else { &self.authority }
+        match &self.name {
+            _ if self.is_unix => "localhost",
+            Some(LookUp::Service(service)) => {
+                // Without `_http._tcp.`.
+                let mut labels = service.splitn(3, '.');
+                labels.nth(2).filter(|_| service.starts_with('_')).unwrap_or(service)
+            }
+            _ => &self.authority,
+        }
+    }
+
+    /// What it is shown as: its URL without the scheme, or the address in its slot.
+    pub(super) fn label(&self) -> Cow<'_, str> {
+        match (self.slot, &*self.state.addresses()) {
+            (Some(_), [address, ..]) => Cow::Owned(shown(*address)),
+            _ => Cow::Borrowed(&self.authority),
+        }
+    }
+
+    /// Its name in cookies.
+    pub(super) fn id(&self) -> Cow<'_, str> {
+        match self.slot {
+            None => Cow::Borrowed(&self.id),
+            Some(_) if self.state.is_unresolved() => Cow::Borrowed(""),
+            Some(_) => Cow::Owned(format!("{:04x}", self.state.discovered.id.load(Relaxed))),
+        }
+    }
+
+    /// A hash of its name.
+    fn identity(&self) -> u64 {
+        match self.slot {
+            None => self.identity,
+            Some(_) => self.state.discovered.identity.load(Relaxed),
+        }
+    }
+
+    pub(super) fn is_backup(&self) -> bool {
+        self.backup || self.state.discovered.is_backup.load(Relaxed)
     }
 
     fn tier(&self, now: Instant) -> Tier {
-        match (self.state.is_ejected(now), self.backup) {
+        match (self.state.is_ejected(now), self.is_backup()) {
             (true, _) => Tier::Ejected,
             (false, false) => Tier::Primary,
             (false, true) => Tier::Backup,
         }
     }
 
-    /// Its weight: the one that an operator has ordered, or that of the configuration.
+    /// Its weight: the one that an operator has ordered, or that a name server has given, or that
+    /// of the configuration.
     pub(super) fn weight_of_file_or_order(&self) -> u64 {
-        self.state.orders.weight().map_or(self.weight, u64::from)
+        let discovered = || self.state.discovered.weight.load(Relaxed);
+        let given = || (self.slot.is_some() && discovered() > 0).then(discovered);
+        self.state.orders.weight().or_else(given).map_or(self.weight, u64::from)
     }
 
     /// Its weight now. During the slow start it grows with time, beginning at a tenth.

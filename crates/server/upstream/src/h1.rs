@@ -18,7 +18,7 @@ use runtime::fs::SharedPages;
 use runtime::time;
 use transport::Transport;
 
-use super::{Times, Upstream, Upstreams, send, writable};
+use super::{Times, To, Upstream, Upstreams, send, writable};
 use crate::given::Given;
 use crate::group::{Group, Ticket};
 use crate::h2::Slot;
@@ -572,6 +572,15 @@ impl UpstreamBody {
     /// The group of the server that sends it, while it does.
     pub fn group(&self) -> Option<Arc<Group>> {
         self.upstream.as_ref()?.ticket.as_ref().map(Ticket::group)
+    }
+
+    /// The field lines that begin or move the session of the client whose request went there, while
+    /// the server sends it.
+    pub fn session_lines(&self, to: &To, is_secure: bool) -> Option<Vec<u8>> {
+        let To::Group(group, choice, ..) = to else { return None };
+        let ticket = self.upstream.as_ref()?.ticket.as_ref()?;
+        let is_it = group.config.sticky.is_some() && Arc::ptr_eq(group, &ticket.group());
+        is_it.then(|| group.session_lines(*choice, ticket.at(), is_secure))?
     }
 
     /// Waits until all of the content is here, and keeps it, if its length is known; over HTTP/1

@@ -12,10 +12,11 @@ use runtime::time::{self, Instant};
 
 use super::group::{Group, Member};
 use super::h2::Link;
+use super::slots::{Found, LookUp};
 use super::{BodyLength, Preface, Request, Times, Upstreams, is_http2, open, send};
 use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
 use config::{HealthCheck, Timeouts};
-use dns::Resolver;
+use dns::{NotFound, Resolver};
 use http1::{Method, Target};
 use outcome::Fault;
 use transport::Transport;
@@ -29,6 +30,8 @@ pub async fn attend(
     groups: impl Fn() -> Arc<[Arc<Group>]>,
 ) {
     let mut looked_up = time::now();
+    // Services were not looked up at the start.
+    groups().iter().for_each(|group| start_lookups(&resolver, group, true));
     loop {
         let groups = groups();
         let now = time::now();
@@ -40,7 +43,7 @@ pub async fn attend(
         }
         if now.since(looked_up) >= ATTEND {
             looked_up = now;
-            groups.iter().for_each(|group| start_lookups(&resolver, group));
+            groups.iter().for_each(|group| start_lookups(&resolver, group, false));
         }
         drop(groups);
         time::sleep_until(next).await;
@@ -56,6 +59,9 @@ fn start_due(
 ) -> Instant {
     let mut next = now + check.interval;
     for (at, member) in group.members.iter().enumerate() {
+        if member.state.is_unresolved() {
+            continue;
+        }
         let state = &member.state.check;
         let due = Instant::from_ns(state.asked_at.load(Relaxed)) + check.interval;
         if now < due {
@@ -95,12 +101,12 @@ impl Check {
         let well = answer == Ok(Ok(true));
         let member = self.member();
         let changed = member.state.note_check(well, check.rise, check.fall, time::now());
-        let (group, server) = (&self.group.config.name, &member.authority);
+        let (group, server) = (&self.group.config.name, member.label());
         match (changed, well) {
             (false, _) => {}
-            (true, false) => tracing::warn!(group, server, "an upstream server is down"),
+            (true, false) => tracing::warn!(group, %server, "an upstream server is down"),
             (true, true) => {
-                tracing::warn!(group, server, "an upstream server is up again");
+                tracing::warn!(group, %server, "an upstream server is up again");
                 // The server can take waiting requests now.
                 self.group.shared.queue.call_all();
             }
@@ -174,27 +180,56 @@ fn final_status(core: &Upstreams, got: &mut Vec<u8>) -> Result<Option<u16>, Faul
 /// Resolves the servers with names. The resolver answers from its cache while the entry is valid,
 /// and refreshes it shortly before it expires. Old addresses are used until there are new ones. A
 /// server whose name has had no address yet is down until it has.
-fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
+fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>, only_services: bool) {
     for (at, member) in group.members.iter().enumerate() {
-        let Some((host, port)) = member.name.clone() else { continue };
+        let Some(name) = member.name.clone() else { continue };
+        let is_later_slot = member.slot.is_some_and(|slot| slot.nth > 0);
+        if is_later_slot || (only_services && !matches!(name, LookUp::Service(_))) {
+            continue;
+        }
+        if member.slot.is_some() && member.state.discovered.looking.swap(true, Relaxed) {
+            continue;
+        }
+        let looking = Looking { group: Arc::clone(group), at };
         let resolver = Arc::clone(resolver);
-        let group = Arc::clone(group);
         let look_up = async move {
-            let found = resolver.resolve(&host, port).await;
-            let state = &group.members[at].state;
-            match found {
-                Ok(addresses) if *addresses != *state.addresses() => {
-                    tracing::debug!(host, ?addresses, "an upstream server has moved");
-                    if state.set_addresses(addresses) {
-                        tracing::warn!(host, "an upstream server's name has an address now");
-                        // The server can take waiting requests now.
-                        group.shared.queue.call_all();
-                    }
-                }
-                Ok(_) => {}
-                Err(reason) => tracing::debug!(host, ?reason, "old addresses go on"),
-            }
+            let found = name.found(&resolver).await;
+            looking.note(name.name(), found);
         };
         runtime::spawn(look_up).detach();
+    }
+}
+
+/// A look-up of the name of a member.
+struct Looking {
+    group: Arc<Group>,
+    at: usize,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.group.members[self.at].state.discovered.looking.store(false, Relaxed);
+    }
+}
+
+impl Looking {
+    fn note(&self, host: &str, found: Result<Vec<Found>, NotFound>) {
+        let (group, member) = (&self.group, &self.group.members[self.at]);
+        match found {
+            Ok(found) if member.slot.is_some() => group.assign(self.at, &found),
+            Ok(found) => {
+                let addresses: Arc<[_]> = found.iter().map(|one| one.address).collect();
+                if addresses == member.state.addresses() {
+                    return;
+                }
+                tracing::debug!(host, ?addresses, "an upstream server has moved");
+                if member.state.set_addresses(addresses) {
+                    tracing::warn!(host, "an upstream server's name has an address now");
+                    // The server can take waiting requests now.
+                    group.shared.queue.call_all();
+                }
+            }
+            Err(reason) => tracing::debug!(host, ?reason, "old addresses go on"),
+        }
     }
 }

@@ -37,6 +37,8 @@ pub mod queries;
 mod queue;
 pub mod registry;
 mod server;
+mod slots;
+mod sticky;
 
 use std::cell::RefCell;
 use std::io;
@@ -62,6 +64,7 @@ use self::pool::{Line, Pool};
 pub use self::preface::Preface;
 use self::queries::Asker;
 use self::server::Tried;
+pub use self::sticky::{Asking, Choice};
 use config::limits::Limits;
 use config::{Timeouts, UpstreamProtocol, UpstreamReuse};
 use core_io::CoreIo;
@@ -134,10 +137,9 @@ pub struct Upstream {
 /// Where a request goes.
 #[derive(Clone, Debug)]
 pub enum To {
-    /// A server of a group. Requests with the same number belong together. The preface, with which
-    /// the connection begins, is for this request only. The time-outs, if there are any, take the
-    /// place of those of the group.
-    Group(Arc<Group>, u64, Option<Preface>, Option<Arc<Timeouts>>),
+    /// A server of a group. The preface, with which the connection begins, is for this request
+    /// only. The time-outs, if there are any, take the place of those of the group.
+    Group(Arc<Group>, Choice, Option<Preface>, Option<Arc<Timeouts>>),
     /// A server at one of these addresses.
     Addresses(Arc<[SocketAddr]>, Option<Arc<TlsPeer>>),
 }
@@ -428,15 +430,15 @@ impl Attempts<'_> {
         let takes_all =
             || matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
         let reuse = if reuse == Reuse::Proven && !takes_all() { Reuse::None } else { reuse };
-        let (group, key) = match self.to {
-            To::Group(group, key, ..) => (group, *key),
+        let (group, choice) = match self.to {
+            To::Group(group, choice, ..) => (group, *choice),
             To::Addresses(addresses, tls) => {
                 return self.reach(core, addresses, tls.clone(), reuse, None).await;
             }
         };
         let mut before = None;
         loop {
-            let ticket = match group.admit(key, self.tried).await {
+            let ticket = match group.admit(choice, self.tried).await {
                 Ok(ticket) => ticket,
                 // The first failure says more than that no server is left.
                 Err(Fault::NoServer) => return Err(before.unwrap_or(Fault::NoServer)),

@@ -65,9 +65,12 @@ impl Orders {
 
     /// A reload: forgets what is not kept. True if there was anything to forget.
     pub(crate) fn reload(&self) -> bool {
-        if self.are_kept() {
-            return false;
-        }
+        !self.are_kept() && self.forget()
+    }
+
+    /// Forgets all. True if there was anything to forget.
+    pub(crate) fn forget(&self) -> bool {
+        self.are_kept.store(false, Relaxed);
         let order = self.order.swap(Order::Ready as u8, Relaxed);
         let weight = self.weight.swap(0, Relaxed);
         order != Order::Ready as u8 || weight != 0

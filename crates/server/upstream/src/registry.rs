@@ -15,6 +15,7 @@ use crate::group::{Group, GroupFigures, GroupState, Member};
 use crate::peers::{Peer, PeerState};
 use crate::queue::Queue;
 use crate::server::ServerState;
+use crate::slots::{LookUp, Slot};
 
 /// All groups and servers of the process, so that a reload finds the existing ones.
 #[derive(Debug, Default)]
@@ -55,36 +56,55 @@ impl Registry {
             budget: Budget::new(config.retries),
             figures: GroupFigures::default(),
         });
-        let servers = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
-        let members: Box<[Member]> =
-            servers.map(|server| self.member(&config.name, server)).collect();
-        let named = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
-        let named = named.map(|server| (server.origin.authority.as_str(), server.weight));
+        let mut members: Vec<Member> = Vec::new();
+        for server in &config.servers {
+            let first = members.len();
+            let count = server.slots().min(SERVERS_PER_GROUP_MAX - first);
+            let of_server = (0..count).map(|nth| {
+                let slot = server.has_slots().then_some(Slot { first, nth, count });
+                self.member(&config.name, server, slot)
+            });
+            members.extend(of_server);
+        }
+        let named = members.iter().map(|member| (&*member.authority, member.weight as u32));
         let balancer = Balancer::new(config.balance, &named.collect::<Vec<_>>());
-        Group { config: config.clone(), members, balancer, shared }
+        let members = members.into_boxed_slice();
+        let group = Group { config: config.clone(), members, balancer, shared };
+        group.assign_first(&config.servers);
+        group
     }
 
-    fn member(&self, group: &str, server: &config::Server) -> Member {
+    fn member(&self, group: &str, server: &config::Server, slot: Option<Slot>) -> Member {
         let authority = server.origin.authority.clone();
         let addresses = || server.origin.addresses.as_slice().into();
         let origin = &server.origin;
-        let key = (group.to_owned(), format!("{}://{authority}", origin.scheme()));
-        let state = kept(&self.servers, key, || ServerState::new(addresses()));
+        let mut url = format!("{}://{authority}", origin.scheme());
+        if let Some(Slot { nth, .. }) = slot {
+            url += &format!("#{nth}");
+        }
+        let none = || -> Arc<[_]> { [].into() };
+        let first = || if slot.is_some() { none() } else { addresses() };
+        let state = kept(&self.servers, (group.to_owned(), url), || ServerState::new(first()));
         if state.orders.reload() {
             tracing::info!(group, server = authority, "a reload has ended the orders for a server");
         }
         let (host, port) = origin.host_and_port(origin.default_port());
-        let is_name = dns::literal(host).is_none();
-        if !is_name || state.addresses().is_empty() {
+        let name = match origin.service() {
+            Some(service) => Some(LookUp::Service(service.to_owned())),
+            None => dns::literal(host).is_none().then(|| LookUp::Host(host.to_owned(), port)),
+        };
+        if slot.is_none() && (name.is_none() || state.addresses().is_empty()) {
             state.set_addresses(addresses());
         }
         Member {
             state,
             identity: stable_hash(&[authority.as_bytes()]),
             authority,
+            id: server.session_id(),
             is_unix: origin.is_unix(),
             tls: origin.tls.clone(),
-            name: is_name.then(|| (host.to_owned(), port)),
+            slot,
+            name,
             weight: server.weight.clamp(1, WEIGHT_MAX).into(),
             backup: server.backup,
             login: server.login.clone(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(super) struct ServerState {
     /// When it came back, in nanoseconds of the clock.
     up_since: AtomicU64,
     addresses: Mutex<Arc<[SocketAddr]>>,
+    pub(super) discovered: Discovered,
     pub(super) orders: Orders,
     pub(super) check: CheckState,
     pub(super) figures: ServerFigures,
@@ -47,6 +48,27 @@ pub(super) struct CheckState {
     contrary: AtomicU32,
 }
 
+/// What is known of the address in a slot, besides the address.
+#[derive(Debug, Default)]
+pub(super) struct Discovered {
+    /// A hash of its text.
+    pub(super) identity: AtomicU64,
+    /// Its number in cookies.
+    pub(super) id: AtomicU16,
+    /// Its weight; 0: that of the configuration.
+    pub(super) weight: AtomicU32,
+    pub(super) is_backup: AtomicBool,
+    /// A look-up is in progress.
+    pub(super) looking: AtomicBool,
+}
+
+impl Discovered {
+    pub(super) fn set(&self, weight: Option<u32>, is_backup: bool) {
+        self.weight.store(weight.unwrap_or(0), Relaxed);
+        self.is_backup.store(is_backup, Relaxed);
+    }
+}
+
 /// The counters of a server.
 #[derive(Debug, Default)]
 pub(super) struct ServerFigures {
@@ -56,6 +78,16 @@ pub(super) struct ServerFigures {
     pub(super) failures: AtomicU64,
     pub(super) ejections: AtomicU64,
     pub(super) checks_failed: AtomicU64,
+}
+
+impl ServerFigures {
+    /// Those of another server begin.
+    fn restart(&self) {
+        let ServerFigures { requests, connects, reuses, failures, ejections, checks_failed } = self;
+        for figure in [requests, connects, reuses, failures, ejections, checks_failed] {
+            figure.store(0, Relaxed);
+        }
+    }
 }
 
 impl ServerState {
@@ -69,6 +101,7 @@ impl ServerState {
             ejections: AtomicU32::new(0),
             up_since: AtomicU64::new(NEVER),
             addresses: Mutex::new(addresses),
+            discovered: Discovered::default(),
             orders: Orders::default(),
             check: CheckState::default(),
             figures: ServerFigures::default(),
@@ -84,6 +117,32 @@ impl ServerState {
         let has_some = !addresses.is_empty();
         *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
         has_some && self.unresolved.swap(false, Relaxed)
+    }
+
+    /// A slot that has no address any more.
+    pub(super) fn lose_addresses(&self) {
+        self.set_addresses([].into());
+        self.unresolved.store(true, Relaxed);
+    }
+
+    /// Another address in this slot: another server.
+    pub(super) fn renew(&self, address: SocketAddr, identity: u64, id: u16, now: Instant) {
+        self.discovered.identity.store(identity, Relaxed);
+        self.discovered.id.store(id, Relaxed);
+        for zero in [&self.failures, &self.ejections, &self.check.contrary] {
+            zero.store(0, Relaxed);
+        }
+        self.ejected_until.store(NEVER, Relaxed);
+        self.down.store(false, Relaxed);
+        self.figures.restart();
+        self.orders.forget();
+        self.came_back(now);
+        self.set_addresses([address].into());
+    }
+
+    /// Its name has no address.
+    pub(super) fn is_unresolved(&self) -> bool {
+        self.unresolved.load(Relaxed)
     }
 
     pub(super) fn outstanding(&self) -> u32 {
@@ -112,6 +171,11 @@ impl ServerState {
     #[inline]
     pub(super) fn takes_new(&self) -> bool {
         !self.is_down() && self.orders.order() == Order::Ready
+    }
+
+    /// Whether requests of its sessions may go to it.
+    pub(super) fn takes_sessions(&self) -> bool {
+        !self.is_down() && self.orders.order() != Order::Disabled
     }
 
     /// It gets requests again, beginning with few of them if it starts slowly.

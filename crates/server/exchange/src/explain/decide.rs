@@ -444,7 +444,7 @@ async fn tunnel(asked: &Asked) -> Result<Request, Refusal> {
 }
 
 fn shown(addresses: &[SocketAddr]) -> Vec<String> {
-    addresses.iter().map(ToString::to_string).collect()
+    addresses.iter().map(|at| runtime::net::shown(*at)).collect()
 }
 
 /// Where a request would go.
@@ -459,9 +459,9 @@ fn sent_to(to: &To) -> Request {
         To::Addresses(list, tls) => {
             Request { addresses: shown(list), tls: tls.is_some(), ..Request::default() }
         }
-        To::Group(group, key, ..) => {
+        To::Group(group, choice, ..) => {
             let request = Request { group: Some(group.config.name.clone()), ..Request::default() };
-            match group.predicted(*key) {
+            match group.predicted(*choice) {
                 Ok(server) => Request {
                     server: Some(server.authority),
                     addresses: shown(&server.addresses),

@@ -33,7 +33,7 @@ use policy::peers::Allowed;
 use runtime::time;
 use transport::tls::TlsPeer;
 use upstream::peers::{By, Found};
-use upstream::{Answer, Reuse, To, Upstream};
+use upstream::{Answer, Choice, Reuse, To, Upstream};
 
 use crate::cluster::Used;
 use crate::request::{Course, Destination, Request};
@@ -125,7 +125,7 @@ async fn from_peer(request: &Request, course: &Course, ask: &Ask) -> Option<Answ
     };
     let message = request.message_to_peer(ask);
     let through = message.with_lines(worker.io.buffer(), Some(absolute), lines);
-    let peer_to = To::Group(Arc::clone(&peer.group), 0, None, None);
+    let peer_to = To::Group(Arc::clone(&peer.group), Choice::default(), None, None);
     let answer = upstream::exchange(&worker.upstreams, &peer_to, &through, &mut |_| {}).await;
     let mut answer = match answer {
         Ok(answer) => answer,

@@ -11,7 +11,7 @@ use policy::fields::names_a_client;
 use runtime::{Either, time};
 use upstream::group::Group;
 use upstream::members::Member;
-use upstream::{Answer, BodyLength, To};
+use upstream::{Answer, BodyLength, Choice, To};
 
 use crate::cluster::{CLIENT, REFUSED, has_for_hop};
 use crate::fetch::Purpose;
@@ -32,7 +32,7 @@ pub(super) async fn ask(
     message: &upstream::Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Option<Answer>, Fault> {
-    let to = To::Group(member.group.clone(), 0, None, None);
+    let to = To::Group(member.group.clone(), Choice::default(), None, None);
     let answered = upstream::exchange(&worker.upstreams, &to, message, interim);
     match while_up(Some(&member.group), answered).await {
         Ok(mut answer) if is_refusal(&answer) => {

@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use config::Group;
+use config::{Addresses, Group};
 use hickory_proto::op::{Message, OpCode, ResponseCode};
-use hickory_proto::rr::rdata::{A, CNAME};
+use hickory_proto::rr::rdata::{A, CNAME, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
 use runtime::sim;
@@ -35,10 +35,15 @@ struct Manner {
     refuses: bool,
 }
 
+/// A host of a service: priority, weight, port and name.
+type Host = (u16, u16, u16, &'static str);
+
 /// A simulated name server.
 pub(crate) struct NameServer {
     /// Addresses, TTL.
     zone: RefCell<HashMap<&'static str, (Vec<Ipv4Addr>, u32)>>,
+    /// The hosts of services. Their TTL is 5 seconds.
+    services: RefCell<HashMap<&'static str, Vec<Host>>>,
     manner: Cell<Manner>,
     /// Questions that came.
     pub(crate) asked: Cell<usize>,
@@ -48,6 +53,7 @@ impl NameServer {
     pub(crate) fn start() -> Rc<NameServer> {
         let server = Rc::new(NameServer {
             zone: RefCell::default(),
+            services: RefCell::default(),
             manner: Cell::default(),
             asked: Cell::new(0),
         });
@@ -122,6 +128,13 @@ impl NameServer {
         let name = query.name.to_string();
         if self.manner.get().refuses {
             reply.metadata.response_code = ResponseCode::Refused;
+        } else if let Some(hosts) = self.services.borrow().get(name.trim_end_matches('.')) {
+            assert_eq!(query.query_type, RecordType::SRV);
+            for (priority, weight, port, target) in hosts {
+                let target = Name::from_ascii(target).unwrap();
+                let srv = RData::SRV(SRV::new(*priority, *weight, *port, target));
+                reply.add_answer(Record::from_rdata(query.name.clone(), 5, srv));
+            }
         } else if let Some((ips, ttl)) = self.zone.borrow().get(name.trim_end_matches('.')) {
             // Every name is an alias here.
             let host = Name::from_ascii("host.example.").unwrap();
@@ -318,6 +331,75 @@ fn a_server_with_a_name_is_followed_to_its_new_address() {
             sleep(Duration::from_secs(15)).await;
         }
         assert_eq!(counts, [(1, 0), (1, 1), (1, 2), (1, 3)]);
+    });
+}
+
+/// How many of some requests went to each of these servers.
+async fn shares(origins: &[&Origin], requests: usize) -> Vec<usize> {
+    let mut client = Client::new().await;
+    origins.iter().for_each(|origin| origin.seen.borrow_mut().clear());
+    for at in 0..requests {
+        let got = client.get(&format!("/s{at}?size=9&cc=no-store"), "").await;
+        assert_eq!(got.status, 200);
+    }
+    origins.iter().map(|origin| origin.seen.borrow().len()).collect()
+}
+
+fn behind(url: &str, addresses: Addresses) -> Config {
+    let mut group = Group::of("g", [OriginUrl::from_url(url).unwrap()]);
+    group.servers[0].addresses = addresses;
+    let name_servers = NameServers::At(vec![address(SERVER)]);
+    Config { name_servers, groups: vec![group], ..reverse() }
+}
+
+/// nginx: `server app.example resolve`; HAProxy: `server-template app 4 app.example:80`.
+#[test]
+fn each_address_of_a_name_is_a_server_for_as_long_as_the_name_has_it() {
+    let config = || behind("http://app.example", Addresses::All);
+    each_way_tcp(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let other = Origin::start(address(OTHER_ORIGIN));
+        let got = Client::new().await.get("/?size=9", "").await;
+        assert_eq!(got.status, 503, "it has no address yet");
+        server.resolves("app.example", &[2, 3], 5);
+        sleep(Duration::from_secs(65)).await;
+        let both = [&*world.origin, &*other];
+        assert_eq!(shares(&both, 20).await, [10, 10]);
+        server.resolves("app.example", &[3], 5);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(shares(&both, 20).await, [0, 20]);
+        server.resolves("app.example", &[2, 3], 5);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(shares(&both, 20).await, [10, 10]);
+    });
+}
+
+#[test]
+fn the_hosts_of_a_service_get_requests_by_their_weights_and_the_worse_ones_none() {
+    const SERVICE: &str = "_http._tcp.app.example";
+    let config = || behind("srv:_http._tcp.app.example", Addresses::One);
+    each_way_tcp(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let (second, third) = (Origin::start(address("10.0.0.3:8080")), address("10.0.0.4:81"));
+        let third = Origin::start(third);
+        server.resolves("a.example", &[2], 5);
+        server.resolves("b.example", &[3], 5);
+        server.resolves("c.example", &[4], 5);
+        let hosts = |hosts: &[Host]| {
+            server.services.borrow_mut().insert(SERVICE, hosts.to_vec());
+        };
+        hosts(&[(1, 3, 80, "a.example."), (1, 1, 8080, "b.example."), (2, 9, 81, "c.example.")]);
+        // A service that was not there is asked for again after a second.
+        sleep(Duration::from_secs(8)).await;
+        let all = [&*world.origin, &*second, &*third];
+        assert_eq!(shares(&all, 20).await, [15, 5, 0]);
+        hosts(&[(2, 9, 81, "c.example."), (3, 1, 80, "a.example.")]);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(shares(&all, 20).await, [0, 0, 20]);
+        // The last hosts are used while no server answers.
+        server.behaves(Manner { silent: 1000, ..Manner::default() });
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(shares(&all, 20).await, [0, 0, 20]);
     });
 }
 

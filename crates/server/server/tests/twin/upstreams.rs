@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use config::{Balance, Ejection, Group, HealthCheck, Queue, Retries, Timeouts};
+use config::{Balance, Ejection, Group, HealthCheck, Queue, Retries, Sticky, Timeouts};
 use runtime::net::{ListenOptions, TcpListener};
 use runtime::sim;
 use runtime::time::{now, sleep};
@@ -236,6 +236,58 @@ fn a_request_goes_to_another_server_because_of_a_status() {
             let got = try_get(target(at)).await.unwrap();
             assert_eq!((got.status, &got.body[..]), (503, &b"busy"[..]), "the first answer");
         }
+    });
+}
+
+#[test]
+fn a_session_begins_with_what_is_not_stored_and_stays_at_its_server() {
+    let config = || {
+        let mut group = group(&[ORIGIN, SECOND]);
+        group.sticky = Some(Sticky::default());
+        group.ejection.failures = 0;
+        before(group)
+    };
+    each_way(config, async |world: Rc<World>| {
+        let second = Origin::start(address(SECOND));
+        let mut client = Client::new().await;
+        let session = |got: &Response| {
+            let line = got.field("set-cookie")?;
+            let plain = line.replace("; Secure", "");
+            assert!(plain.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{line}");
+            Some(line.split(';').next().unwrap().to_owned())
+        };
+        // No other client and no other cache gets a session.
+        for _ in 0..2 {
+            let got = client.get("/stored?size=30&cc=max-age=60", "").await;
+            assert_eq!(session(&got), None);
+        }
+        let first = client.get(&target(0), "").await;
+        let cookie = session(&first).unwrap();
+        assert!(cookie.starts_with("plimsoll_server=") && cookie.len() == 20, "{cookie}");
+        let of = |origin: &Origin| std::mem::take(&mut *origin.seen.borrow_mut()).len();
+        assert_eq!(of(&world.origin) + of(&second), 2);
+        let lines = format!("Cookie: a=1; {cookie}\r\n");
+        for at in 1..9 {
+            let got = client.get(&target(at), &lines).await;
+            assert_eq!((got.status, session(&got)), (200, None));
+        }
+        let seen = [of(&world.origin), of(&second)];
+        assert!(seen == [8, 0] || seen == [0, 8], "{seen:?}");
+        // The session moves when an operator takes its server out.
+        let at = [ORIGIN, SECOND][usize::from(seen[1] == 8)];
+        let order = format!(
+            "POST /upstreams?server={at}&state=disabled HTTP/1.1\r\nHost: a\r\n\
+             Content-Length: 0\r\n\r\n"
+        );
+        let ordered = Client::to(ADMIN).await.unwrap().ask(order.as_bytes()).await;
+        assert_eq!(ordered.status, 200);
+        let got = client.get(&target(9), &lines).await;
+        let moved = session(&got).unwrap();
+        assert_ne!(moved, cookie);
+        let control = got.field("cache-control").unwrap();
+        assert!(control.contains("no-store"), "{control}");
+        let got = client.get(&target(10), &format!("Cookie: {moved}\r\n")).await;
+        assert_eq!(session(&got), None);
     });
 }
 

@@ -16,7 +16,7 @@ fn group(config: &config::Group) -> Arc<Group> {
 }
 
 fn admit(group: &Arc<Group>) -> Result<Ticket, Blocked> {
-    group.try_admit(0, Tried::default())
+    group.try_admit(Choice::default(), Tried::default())
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn the_predicted_server_is_chosen_and_predicting_takes_no_turn() {
         let mut tickets = Vec::new();
         for key in 0..40 {
             let key = stable_hash(&[&[key]]);
-            let predicted = || group.predicted(key).unwrap().authority;
+            let predicted = || group.predicted(Choice::by(key)).unwrap().authority;
             assert_eq!(predicted(), predicted());
             let predicted = predicted();
-            let ticket = group.try_admit(key, Tried::default()).unwrap();
+            let ticket = group.try_admit(Choice::by(key), Tried::default()).unwrap();
             assert_eq!(group.members[ticket.at()].authority, predicted, "{balance:?}");
             tickets.push(ticket);
             if tickets.len() > 5 {
@@ -77,7 +77,7 @@ fn the_predicted_server_is_chosen_and_predicting_takes_no_turn() {
         drop(tickets);
         let down = |member: &Member| member.state.note_check(false, 1, 1, time::now());
         assert!(group.members.iter().all(down));
-        assert_eq!(group.predicted(0).err(), Some(Blocked::Down));
+        assert_eq!(group.predicted(Choice::default()).err(), Some(Blocked::Down));
     }
 }
 
@@ -149,7 +149,7 @@ fn the_state_of_a_server_outlives_a_reload() {
     let mut changed = config(2);
     let old = Arc::new(registry.group(&changed));
     old.members[1].state.note_check(false, 1, 1, time::now());
-    let ticket = old.try_admit(0, Tried::default()).unwrap();
+    let ticket = old.try_admit(Choice::default(), Tried::default()).unwrap();
     changed.servers.remove(0);
     changed.servers[0].weight = 9;
     let new = registry.group(&changed);
