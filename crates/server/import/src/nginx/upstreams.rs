@@ -108,9 +108,13 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
                 // The port of a server in a block is 80, for any scheme.
                 let bare = address.rsplit(']').next().is_some_and(|end| !end.contains(':'));
                 let port = if bare { ":80" } else { "" };
-                let url = format!("{scheme}://{address}{port}");
-                if address.starts_with("unix:") || address.contains('$') {
-                    Left("a server has a host and a port")
+                let is_unix = scheme == "http" && address.starts_with("unix:/");
+                let url = match is_unix {
+                    true => address.to_owned(),
+                    false => format!("{scheme}://{address}{port}"),
+                };
+                if (address.starts_with("unix:") && !is_unix) || address.contains('$') {
+                    Left("a server has a host and a port, or an absolute path without TLS")
                 } else if urls.contains(&url) {
                     Left("another line has the same server already")
                 } else {
@@ -126,9 +130,19 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
                 section.set("balance", "hash", at);
                 Carried
             }
-            ("hash" | "ip_hash" | "random" | "least_time", _) => Left(
-                "requests are balanced in turn; other methods are by URL and by requests in flight",
-            ),
+            ("hash" | "ip_hash", by) => match hash_by(by) {
+                Some(by) => {
+                    section.set("balance", "hash", at);
+                    section.set("hash_by", by, at);
+                    // nginx moves no client because its server has more requests than others.
+                    section.set("load_percent_max", Value::Count(0), at);
+                    Carried
+                }
+                None => Left("a hash is of the URL, the client's address, a field or a cookie"),
+            },
+            ("random" | "least_time", _) => {
+                Left("requests are balanced in turn, by requests in flight, or by a hash")
+            }
             ("keepalive" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time", _) => {
                 Nothing("idle connections are kept (limits.upstream_idle)")
             }
@@ -140,6 +154,23 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
     notes.carried(&block.at);
 }
 
+/// What a hash is of: `ip_hash` has no word.
+fn hash_by(variable: &str) -> Option<String> {
+    match variable {
+        "" | "$remote_addr" | "$binary_remote_addr" => Some("client".to_owned()),
+        _ => {
+            let (kind, name) = variable.strip_prefix('$')?.split_once('_')?;
+            let is_name =
+                |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            match kind {
+                "http" if is_name(name) => Some(format!("field:{}", name.replace('_', "-"))),
+                "cookie" if is_name(name) => Some(format!("cookie:{name}")),
+                _ => None,
+            }
+        }
+    }
+}
+
 fn server(section: &mut Section, directive: &Directive, url: String) -> Becomes {
     let at = &directive.at;
     if directive.words.iter().any(|word| word == "down") {
@@ -147,6 +178,8 @@ fn server(section: &mut Section, directive: &Directive, url: String) -> Becomes 
     }
     let mut unknown: Vec<&str> = Vec::new();
     let mut ejection: [Option<Value>; 2] = [None, None];
+    let host = url.split_once("://").map_or("", |(_, host)| host);
+    let is_name = host.starts_with(|first: char| first.is_ascii_alphabetic());
     let server = section.below("upstream.server");
     server.set("url", url, at);
     for word in directive.words.iter().skip(1) {
@@ -160,7 +193,10 @@ fn server(section: &mut Section, directive: &Directive, url: String) -> Becomes 
             ("max_conns", Some(max)) if (1..=1_000_000).contains(&max) => {
                 server.set("outstanding_max", Value::Count(max), at);
             }
-            ("max_conns", Some(0)) | ("resolve", _) => {}
+            ("max_conns", Some(0)) => {}
+            // All addresses of a name are servers in nginx.
+            ("resolve", _) if is_name => server.set("addresses", "all", at),
+            ("resolve", _) => {}
             ("max_fails", Some(fails)) if fails <= 1_000_000 => {
                 ejection[0] = Some(Value::Count(fails));
             }
@@ -217,5 +253,40 @@ fn settings(section: &mut Section, scope: &Scope<'_>, scheme: &str) {
         if let Some(name) = scope.get("proxy_ssl_name").filter(|name| !name.word(0).contains('$')) {
             tls.set("server_name", name.word(0), &name.at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{has, imported, lacks};
+    use crate::{Fate, Source};
+
+    #[test]
+    fn servers_at_unix_sockets_all_addresses_and_hashes() {
+        for (by, line) in [
+            ("ip_hash", "hash_by = \"client\""),
+            ("hash $binary_remote_addr consistent", "hash_by = \"client\""),
+            ("hash $http_x_user", "hash_by = \"field:x-user\""),
+            ("hash $cookie_session", "hash_by = \"cookie:session\""),
+        ] {
+            let text = format!(
+                "http {{ upstream app {{ {by};\nserver unix:/run/app.sock;\n\
+                 server app.example:8000 resolve; server 127.0.0.1:1 resolve; }}\n\
+                 server {{ listen 127.0.0.1:80; location / {{ proxy_pass http://app; }} }} }}\n"
+            );
+            let imported = imported(Source::Nginx, "nginx.conf", &text, false);
+            assert!(imported.notes.iter().all(|note| note.fate < Fate::Different), "{by}");
+            has(&imported, line);
+            has(&imported, "load_percent_max = 0");
+            has(&imported, "url = \"unix:/run/app.sock\"");
+            has(
+                &imported,
+                "url = \"http://app.example:8000\"  # nginx.conf:3\naddresses = \"all\"",
+            );
+            lacks(&imported, "127.0.0.1:1\"  # nginx.conf:3\naddresses");
+        }
+        let text = "http { upstream app { hash $request_time; server 127.0.0.1:1; }\n\
+                    server { listen 127.0.0.1:80; location / { proxy_pass http://app; } } }\n";
+        lacks(&imported(Source::Nginx, "nginx.conf", text, false), "balance");
     }
 }
