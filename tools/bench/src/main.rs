@@ -66,9 +66,9 @@ struct Flags {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
-    /// stored, revalidated, post, tunnel, passed, large, tls, cores, tails, generator. These run
-    /// only if they are named, because they need minutes and gigabytes: disk_hit_1k, disk_hit_16k,
-    /// disk_hit_1m, warm_start, beside_writes.
+    /// stored, revalidated, post, tunnel, passed, large, tls, file, cores, tails, generator. These
+    /// run only if they are named, because they need minutes and gigabytes: disk_hit_1k,
+    /// disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.

@@ -17,11 +17,16 @@ pub(crate) const NULL_RELAY: &str = "relay";
 /// HAProxy without a cache: long bodies by splice(2), and tunnels.
 pub(crate) const HAPROXY_SPLICE: &str = "haproxy-splice";
 
-/// Where a server stores bodies.
+/// nginx as a server of files.
+pub(crate) const NGINX_FILES: &str = "nginx-files";
+
+/// Where a server has its bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     Memory,
     Disk,
+    /// It serves files of a directory, which the system keeps in memory.
+    Files,
     /// It stores nothing: a floor, which rows are compared with.
     Floor,
 }
@@ -271,6 +276,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "tls_resumed",
         title: "new connection, resumed handshake, hit of 1 KB, close",
         tls: Tls::New { resumed: true },
+        ..HIT
+    },
+    Scenario {
+        name: "file_64k",
+        title: "file of 64 KB in the page cache, 64 keep-alive connections",
+        path: "/65536",
+        body_bytes: 65_536,
+        tier: Tier::Files,
+        peer: NGINX_FILES,
+        ..HIT
+    },
+    Scenario {
+        name: "file_1m",
+        title: "file of 1 MB in the page cache, 16 keep-alive connections",
+        path: "/1048576",
+        body_bytes: 1 << 20,
+        hot: 16,
+        tier: Tier::Files,
+        peer: NGINX_FILES,
         ..HIT
     },
     DISK_HIT,

@@ -18,7 +18,9 @@ use harness::recipe::{Place, Recipe, not_installed};
 use load::Protocol;
 
 use crate::process;
-use crate::scenarios::{HAPROXY_SPLICE, NULL_RELAY, NULL_SERVER, Scenario, TUNNEL, Tier, Tls};
+use crate::scenarios::{
+    HAPROXY_SPLICE, NGINX_FILES, NULL_RELAY, NULL_SERVER, SCENARIOS, Scenario, TUNNEL, Tier, Tls,
+};
 
 /// The server of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) enum Kind {
     PlimsollAll { log: bool },
     /// `plimsoll serve` with a disk cache below this much memory.
     PlimsollDisk { memory: &'static str, verify: &'static str },
+    /// `plimsoll serve` with the files of a directory.
+    PlimsollFiles,
     /// `plimsoll serve` with this many workers, on the CPUs from this one on.
     PlimsollCores { workers: usize, cpu: usize },
     /// A peer.
@@ -55,6 +59,10 @@ pub(crate) const fn in_memory(name: &'static str, kind: Kind) -> Server {
 
 const fn on_disk(name: &'static str, kind: Kind) -> Server {
     Server { name, kind, tier: Tier::Disk, only: &[] }
+}
+
+const fn of_files(name: &'static str, kind: Kind) -> Server {
+    Server { name, kind, tier: Tier::Files, only: &[] }
 }
 
 /// A row of a few scenarios only.
@@ -150,6 +158,11 @@ pub(crate) const SERVERS: &[Server] = &[
     in_memory("varnish", Kind::Peer(VARNISH)),
     in_memory("squid", Kind::Peer(SQUID)),
     in_memory("caddy", Kind::Peer(CADDY)),
+    of_files("plimsoll-files", Kind::PlimsollFiles),
+    of_files(
+        NGINX_FILES,
+        Kind::Peer(Recipe { config: include_str!("../peers/nginx-files.conf"), ..NGINX }),
+    ),
     on_disk("plimsoll-disk", plimsoll_disk("1M", "once")),
     on_disk("plimsoll-disk-always", plimsoll_disk("1M", "always")),
     on_disk(NGINX_DISK, nginx_disk(NGINX_OPEN)),
@@ -172,7 +185,9 @@ const NGINX_OPEN: &str = "max=17000 inactive=600s";
 
 /// The configuration of our server with one backend.
 const PLIMSOLL: &str = include_str!("../peers/plimsoll.toml");
-/// The same with everything on.
+/// Our server with files.
+const PLIMSOLL_FILES: &str = include_str!("../peers/plimsoll-files.toml");
+/// Our server with everything on.
 const PLIMSOLL_ALL: &str = include_str!("../peers/plimsoll-all.toml");
 /// Memory of our server for stored responses.
 const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
@@ -286,6 +301,9 @@ impl Server {
         // Its own directory, in which it can write after it has dropped root privileges.
         let dir = ground.dir.join(format!("{}-{body_bytes}", self.name));
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        if self.tier == Tier::Files {
+            make_files(&dir.join("files")).map_err(|e| format!("{}: {e}", dir.display()))?;
+        }
         let mut admin = None;
         let (mut http2, mut http3) = (addr, free_address()?);
         let (mut tunnel, mut takes_connect) = (addr, false);
@@ -327,6 +345,9 @@ impl Server {
                 let mut all = arguments(ground, addr, 1, &more);
                 all.push(dir.join("store").display().to_string());
                 plimsoll_command(ground, &all)?
+            }
+            Kind::PlimsollFiles => {
+                plimsoll_command(ground, &config_arguments(ground, PLIMSOLL_FILES, addr, &dir)?)?
             }
             Kind::PlimsollCores { workers, cpu } => {
                 let more = format!(
@@ -403,7 +424,8 @@ fn config_arguments(
 ) -> Result<Vec<String>, String> {
     let config = config
         .replace("{listen}", &addr.to_string())
-        .replace("{origin}", &ground.origin.to_string());
+        .replace("{origin}", &ground.origin.to_string())
+        .replace("{dir}", &dir.display().to_string());
     let file = dir.join("plimsoll.toml");
     fs::write(&file, config).map_err(|e| format!("{}: {e}", file.display()))?;
     Ok(vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()])
@@ -490,6 +512,16 @@ pub(crate) fn free_address() -> Result<SocketAddr, String> {
     peer::free_address().map_err(|error| format!("no free port: {error}"))
 }
 
+/// Writes a file for each scenario of files.
+fn make_files(dir: &Path) -> io::Result<()> {
+    make_open_dir(dir)?;
+    for scenario in SCENARIOS.iter().filter(|scenario| scenario.tier == Tier::Files) {
+        let file = dir.join(scenario.path.trim_start_matches('/'));
+        fs::write(file, vec![b'x'; scenario.body_bytes as usize])?;
+    }
+    Ok(())
+}
+
 fn make_open_dir(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::create_dir_all(dir)?;
@@ -499,7 +531,6 @@ fn make_open_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenarios::SCENARIOS;
 
     #[test]
     fn the_floors_come_first_and_names_are_unique() {
@@ -518,7 +549,11 @@ mod tests {
         for scenario in SCENARIOS.iter().filter(|scenario| !scenario.is_of_disk()) {
             // Over TLS there is no floor.
             let floor = (scenario.tls == Tls::No).then_some(scenario.floor);
-            for name in floor.into_iter().chain([scenario.peer, "plimsoll-epoll"]) {
+            let own = match scenario.tier {
+                Tier::Files => "plimsoll-files",
+                _ => "plimsoll-epoll",
+            };
+            for name in floor.into_iter().chain([scenario.peer, own]) {
                 let has_row = |server: &Server| server.name == name && server.is_for(scenario);
                 assert!(SERVERS.iter().any(has_row), "{name} in {}", scenario.name);
             }
