@@ -337,6 +337,7 @@ impl RouteTable {
             request: rules(&self.request)?,
             response: rules(&self.response)?,
             guard: self.guard.clone(),
+            upstream_path: self.upstream_path.clone(),
             body_bytes_max: self.body_bytes_max,
             timeouts: self.timeouts,
             locations: self.location.clone(),

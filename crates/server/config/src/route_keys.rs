@@ -34,6 +34,7 @@ pub(crate) struct RouteTable {
     pub(crate) status: Option<u16>,
     pub(crate) with_path: bool,
     pub(crate) guard: Guard,
+    pub(crate) upstream_path: Option<String>,
     pub(crate) body_bytes_max: Option<u64>,
     pub(crate) timeouts: Option<Timeouts>,
     pub(crate) error_page: Vec<ErrorPageTable>,
@@ -70,6 +71,7 @@ impl Default for RouteTable {
             status: None,
             with_path: false,
             guard: Guard::default(),
+            upstream_path: None,
             body_bytes_max: None,
             timeouts: None,
             error_page: Vec::new(),
@@ -165,6 +167,11 @@ impl Table for RouteTable {
             "With users: whether the upstream gets the field Authorization.";
         (auth): guard.auth, "A service that is asked whether a request is allowed, before the \
             store answers it.";
+        upstream_path: Kind::Text, upstream_path,
+            "What the upstream gets in place of the route's `path`, or of its `prefix`: with the \
+             prefix `/api` and `/` here, `/api/x` is sent as `/x`. The query stays. The key of the \
+             store is the client's URL. A request is refused with 400 if its path has several \
+             readings.", example "\"/\"";
         body_bytes_max: Kind::Bytes(0, u64::MAX), body_bytes_max,
             "The same as limits.body_bytes_max, for this route.", example "\"8MiB\"";
         [[error_page]]: error_page, "What clients get in place of an error.";
@@ -278,6 +285,23 @@ impl Table for RouteTable {
         }
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
+        }
+        if let Some(to) = &self.upstream_path {
+            let path = self.path.as_ref().map(|path| &path.value);
+            if self.upstream.is_none() {
+                here.mistake_of("upstream_path", "this is for routes that lead to an upstream");
+            } else if !to.starts_with('/')
+                || !to.bytes().all(|b| b.is_ascii_graphic())
+                || to.contains(['?', '#', '\\', '{'])
+                || to.split('/').any(|one| one == "..")
+            {
+                here.mistake_of("upstream_path", format!("{to:?} is not a path"));
+            } else if !matches!(path, None | Some(Path::Exact(_) | Path::Prefix(_))) {
+                here.mistake_of(
+                    "upstream_path",
+                    "this is for a path without captures and *, or for a prefix",
+                );
+            }
         }
         self.guard.check_keys(here);
         if let Some(auth) = &self.guard.auth {

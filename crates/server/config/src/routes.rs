@@ -48,6 +48,8 @@ pub struct Route {
     pub response: Vec<FieldRule>,
     /// Who may send requests.
     pub guard: Guard,
+    /// What the upstream gets in place of the route's path, or of its prefix.
+    pub upstream_path: Option<String>,
     /// Bytes of a request's content. `None`: as in [`crate::limits::Limits`].
     pub body_bytes_max: Option<u64>,
     /// How long the servers may take, in place of the time-outs of the group.
@@ -97,6 +99,7 @@ impl Route {
             request: Vec::new(),
             response: Vec::new(),
             guard: Guard::default(),
+            upstream_path: None,
             body_bytes_max: None,
             timeouts: None,
             locations: Vec::new(),
@@ -143,6 +146,8 @@ impl Route {
                 Action::Answer { status, .. } => format!("answered with {status}"),
             },
         );
+        let path = self.upstream_path.as_deref();
+        add(path.is_some(), format!("where the path is {}", path.unwrap_or_default()));
         let when = self.when.as_ref().map_or("", When::as_str);
         add(!when.is_empty(), format!("when {when}"));
         add(self.guard.has_networks(), "for some networks".to_owned());

@@ -174,10 +174,7 @@ impl Request {
             return Ok(Some(Box::new(action)));
         };
         let route = route.ok_or(Refusal::NoRoute)?;
-        let rewritten = match &facts {
-            Some(facts) => routes.rewritten(&choice, reading, facts)?,
-            None => None,
-        };
+        let rewritten = routes.rewritten(&choice, reading, facts.as_ref())?;
         let preface = Preface::of(group.config.proxy_header, || self.ends(connection));
         let mut stored_path = reading.origin_form();
         let may_store = choice.is_sole && routes.stores(&choice);

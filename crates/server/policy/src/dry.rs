@@ -254,7 +254,7 @@ fn outcome(
     facts: &Facts<'_>,
 ) -> Outcome {
     if let Some(group) = routes.group(chosen) {
-        if let Err(refusal) = routes.rewritten(chosen, reading, facts) {
+        if let Err(refusal) = routes.rewritten(chosen, reading, Some(facts)) {
             return Outcome::Refused(refusal);
         }
         return match config.groups.get(group) {

@@ -878,6 +878,7 @@ fn permits_alike(one: &Route, other: &Route) -> bool {
         && one_config.lifetimes == other_config.lifetimes
         && one_config.negative == other_config.negative
         && one_config.guard == other_config.guard
+        && one_config.upstream_path == other_config.upstream_path
         && one_config.body_bytes_max == other_config.body_bytes_max
         && one_config.timeouts == other_config.timeouts
 }

@@ -275,7 +275,7 @@ impl Routes {
         lifetimes.of(at, &response, |id| judge.holds(id))
     }
 
-    /// The path that the upstream gets, if a rule of the request rewrites it.
+    /// The path that the upstream gets, if a rule of the request rewrites it, or else its route.
     ///
     /// # Errors
     /// [`Refusal::Ambiguous`] if the path has more than one reading: no one of them is the path to
@@ -284,20 +284,48 @@ impl Routes {
         &self,
         chosen: &Chosen,
         reading: Reading<'_>,
-        facts: &Facts<'_>,
+        facts: Option<&Facts<'_>>,
     ) -> Result<Option<Vec<u8>>, Refusal> {
         let mut rewriting = self.rules.of(&chosen.rules).filter(|one| one.config.rewrite.is_some());
-        let Some(rule) = rewriting.next() else { return Ok(None) };
+        let rule = rewriting.next().zip(facts);
+        let of_route = chosen.at.and_then(|at| {
+            let config = &self.all.get(at)?.config;
+            Some((&config.path, config.upstream_path.as_deref()?))
+        });
+        if rule.is_none() && of_route.is_none() {
+            return Ok(None);
+        }
         if reading.paths().is_none_or(|paths| paths.len() > 1) {
             return Err(Refusal::Ambiguous);
         }
         let (host, path) = reading.usual();
-        let facts = Facts { host: &host, path: &path, ..*facts };
-        let captured = self.rules.captured_by(rule, &self.conditions, &facts);
-        match rule.rewritten(&path, &captured) {
+        let rewritten = match (rule, of_route) {
+            (Some((rule, facts)), _) => {
+                let facts = Facts { host: &host, path: &path, ..*facts };
+                rule.rewritten(&path, &self.rules.captured_by(rule, &self.conditions, &facts))
+            }
+            (None, Some((of, to))) => replaced(&path, of, to),
+            (None, None) => None,
+        };
+        match rewritten {
             // A text that was captured must not lead out of the directory before it.
             Some(path) if normalised(&path) != decoded(&path) => Err(Refusal::Ambiguous),
             rewritten => Ok(rewritten),
         }
     }
+}
+
+/// A path of a route with this text in place of the route's path or prefix. `None`: the route has
+/// no such path.
+fn replaced(path: &[u8], of: &config::Path, to: &str) -> Option<Vec<u8>> {
+    let rest = match of {
+        config::Path::Exact(_) => return Some(to.as_bytes().to_vec()),
+        config::Path::Prefix(prefix) => path.strip_prefix(prefix.trim_end_matches('/').as_bytes()),
+        _ => None,
+    };
+    let rest = crate::captures::encoded(rest?, true);
+    debug_assert!(rest.is_empty() || rest.starts_with('/'), "prefixes are of whole segments");
+    // The rest begins with a slash, so one of two slashes is left out.
+    let to = if rest.is_empty() { to } else { to.trim_end_matches('/') };
+    Some([to, &rest].concat().into_bytes())
 }

@@ -258,6 +258,46 @@ fn rules_redirect_and_rewrite_by_what_they_capture() {
 }
 
 #[test]
+fn a_route_sends_another_path_in_place_of_its_own() {
+    let config = || {
+        let route = |path, to: &str| Route {
+            path,
+            upstream_path: Some(to.to_owned()),
+            ..Route::to("first")
+        };
+        let prefix = |text: &str| Path::Prefix(text.to_owned());
+        let (api, shop) = (route(prefix("/api/"), "/"), route(prefix("/shop"), "/s/de/"));
+        let one = route(Path::Exact("/one".to_owned()), "/two");
+        with(vec![api, shop, one, Route::to("first")], Vec::new())
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for (asked, sent) in [
+            ("/api/v1?size=3&cc=max-age=60", "/v1?size=3&cc=max-age=60"),
+            ("/api/?size=3", "/?size=3"),
+            ("/api?size=3", "/api?size=3"),
+            ("/shop?size=3", "/s/de/?size=3"),
+            ("/shop/a/b?size=3", "/s/de/a/b?size=3"),
+            ("/shopping?size=3", "/shopping?size=3"),
+            ("/one?size=3", "/two?size=3"),
+        ] {
+            let got = get(&mut client, asked, "").await;
+            assert_eq!((got.status, got.body), (200, expected(sent, None)), "{asked}");
+        }
+        // It is stored by the path that was requested.
+        assert!(is_hit(&get(&mut client, "/api/v1?size=3&cc=max-age=60", "").await));
+        assert!(!is_hit(&get(&mut client, "/v1?size=3&cc=max-age=60", "").await));
+        // Two readings are two paths to replace.
+        let seen = world.origin.seen.borrow().len();
+        for path in ["/api/%2fv1", "/api/..%2fadmin", "/shop/a%2f..%2f..%2fb"] {
+            let got = get(&mut client, &format!("{path}?size=3"), "").await;
+            assert_eq!(got.status, 400, "{path}");
+        }
+        assert_eq!(world.origin.seen.borrow().len(), seen);
+    });
+}
+
+#[test]
 fn rules_choose_the_upstream_and_what_it_gets() {
     let config = || {
         let canary = Rule {
