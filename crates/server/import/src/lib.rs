@@ -42,7 +42,6 @@ use serde::Serialize;
 
 use imported::input::Input;
 use imported::note::Place;
-use imported::tree::{Section, Tree};
 
 pub(crate) use imported::Parsed;
 pub use imported::limits;
@@ -145,12 +144,11 @@ pub fn import(
     let at = Place::new(&Rc::from(name), 1);
     let mut input = Input::new(read, options.open);
     input.count_file(&at, text)?;
-    let (mut tree, notes) = match source {
+    let (tree, notes) = match source {
         Source::Squid => squid::import(&at.file, text, &mut input)?,
         Source::Nginx => nginx::import(&at.file, text, &mut input)?,
         Source::Vcl => vcl::import(&at.file, text, &mut input)?,
     };
-    needs_an_upstream(&mut tree);
     let head = format!(
         "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \
          that it comes from.\n",
@@ -158,17 +156,4 @@ pub fn import(
         source.name()
     );
     Ok(Imported { source, configuration: tree.text(&head), notes: notes.sorted() })
-}
-
-/// A reverse listener needs an upstream, also if all routes give answers themselves.
-fn needs_an_upstream(tree: &mut Tree) {
-    let is_reverse = |section: &Section| section.text("role") != Some("forward");
-    let wanted = tree.all("listen").any(is_reverse) && tree.all("upstream").next().is_none();
-    if wanted {
-        let mut section = Section::new("upstream");
-        section.comment("No route uses this one. A reverse listener needs an upstream.");
-        section.set("name", "none", "no upstream was carried");
-        section.below("upstream.server").set("url", "http://127.0.0.1:9", "port of discard");
-        tree.add(section);
-    }
 }

@@ -5,18 +5,21 @@ use crate::{Fate, Imported, Note, Options, Source};
 /// Imports a text. The imported file is read by the server's own reader.
 pub(crate) fn imported(source: Source, name: &str, text: &str, open: bool) -> Imported {
     let options = Options { open };
+    let file = |name: &str, text: &str| {
+        Ok(vec![crate::Included { name: name.to_owned(), text: text.to_owned() }])
+    };
     let mut read = |name: &str| match name {
-        "/domains" => Ok(vec![crate::Included {
-            name: name.to_owned(),
-            text: "# ours\n.example.net\n".to_owned(),
-        }]),
+        "/domains" => file(name, "# ours\n.example.net\n"),
+        "/page.html" | "/users" => file(name, ""),
         _ => Err(format!("{name} cannot be read")),
     };
     let imported = crate::import(source, name, text, options, &mut read);
     let imported = imported.unwrap_or_else(|error| panic!("{error}"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plimsoll.toml");
-    std::fs::write(&file, &imported.configuration).unwrap();
+    let here = imported.configuration.replace("\"/users\"", "\"users\"");
+    std::fs::write(&file, here.replace("file = \"/page.html\"", "file = \"page\"")).unwrap();
+    std::fs::write(dir.path().join("page"), "sorry").unwrap();
     let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
     std::fs::write(dir.path().join("users"), format!("jo:{hash}\n")).unwrap();
     std::fs::write(dir.path().join("a.login"), "jo:secret\n").unwrap();

@@ -103,6 +103,8 @@ impl Path {
 pub enum Action {
     /// It goes to the upstream of this name.
     Upstream(String),
+    /// It gets a file. What is no file gets what the other action says, or 404.
+    Files(Box<Files>, Option<Box<Action>>),
     /// It is answered with a redirect.
     Redirect {
         /// 301, 302, 303, 307 or 308.
@@ -123,11 +125,47 @@ pub enum Action {
     NotCarried,
 }
 
+/// The files of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// The directory.
+    pub root: String,
+    /// The name of a file is the path without the prefix of the route.
+    pub alias: bool,
+    /// The files for a path with a slash at its end. `None`: `index.html`.
+    pub index: Option<Vec<String>>,
+    /// Paths that are tried where the path has no file.
+    pub tries: Vec<String>,
+    /// Coded files beside a file are sent in its place.
+    pub precompressed: bool,
+    /// The value of Cache-Control.
+    pub cache_control: Option<String>,
+}
+
 impl Action {
+    /// Whether requests may go to an upstream.
+    pub fn forwards(&self) -> bool {
+        match self {
+            Action::Upstream(_) => true,
+            Action::Files(_, other) => other.as_ref().is_some_and(|other| other.forwards()),
+            Action::Redirect { .. } | Action::Answer { .. } | Action::NotCarried => false,
+        }
+    }
+
     /// Writes the action into a route.
     pub fn write(&self, section: &mut Section, from: &str) {
         let status = match self {
             Action::Upstream(name) => return section.set("upstream", name.clone(), from),
+            Action::Files(files, other) => {
+                section.set("files", files.root.clone(), from);
+                section.set_some("alias", files.alias.then_some(true), from);
+                section.set_some("index", files.index.clone(), from);
+                section.set_list("try_files", &files.tries, from);
+                section.set("dot_files", true, "nginx serves them");
+                section.set_some("precompressed", files.precompressed.then_some(true), from);
+                section.set_some("cache_control", files.cache_control.clone(), from);
+                return other.iter().for_each(|other| other.write(section, from));
+            }
             Action::Redirect { status, to, with_path } => {
                 section.set("redirect", to.clone(), from);
                 section.set_some("with_path", with_path.then_some(true), from);

@@ -14,7 +14,7 @@ use crate::table::is_one;
 /// The names of sections, whether a file can have several of the name, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
     ("server", false, "workers user group admin"),
-    ("listen", true, "address role proxy_from http2 http3"),
+    ("listen", true, "address role proxy_from http2 http3 trusted_proxies trusted_field"),
     ("listen.tls", false, "client_ca client_optional only_tls13"),
     ("listen.tls.certificate", true, "chain key"),
     ("upstream", true, "name balance hash_by load_percent_max host forwarded protocol"),
@@ -35,9 +35,15 @@ const KEYS: &[(&str, bool, &str)] = &[
     (
         "route",
         true,
-        "hosts path prefix when upstream redirect answer status with_path store compression query \
-         query_drop query_keep key_cookies cookies_sent key_fields bypass_cookies set_cookie",
+        "hosts path prefix when files alias index try_files dot_files precompressed cache_control \
+         upstream upstream_path redirect answer status with_path allow_from deny_from users realm \
+         satisfy forward_login body_bytes_max store compression query query_drop query_keep \
+         key_cookies cookies_sent key_fields bypass_cookies set_cookie",
     ),
+    ("route.auth", false, "upstream path copy"),
+    ("route.error_page", true, "statuses answer_file redirect status intercept"),
+    ("route.location", true, "from to"),
+    ("route.cookie", true, "domain path secure http_only same_site"),
     ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
     ("route.request", true, "set add remove value"),
     ("route.response", true, "set add cut remove value"),
@@ -82,6 +88,8 @@ pub enum Value {
     Flag(bool),
     /// A number.
     Count(u64),
+    /// A list of numbers.
+    Counts(Vec<u64>),
     /// A number of bytes.
     Bytes(u64),
     /// A length of time.
@@ -195,6 +203,11 @@ impl Section {
         &mut self.below[at]
     }
 
+    /// Leaves out sections below it.
+    pub fn retain_below(&mut self, keep: impl FnMut(&Section) -> bool) {
+        self.below.retain(keep);
+    }
+
     /// Whether there is a section of this name below it.
     pub fn has_below(&self, name: &str) -> bool {
         self.below.iter().any(|section| section.name == name)
@@ -213,7 +226,8 @@ impl Section {
         self.keys = kept;
         let closed: Vec<(&str, Value, String)> = closed;
         closed.iter().for_each(|(key, value, _)| self.comment(Section::line_of(key, value)));
-        self.below.retain(|section| section.name != "route.lifetime");
+        let of_upstreams = "route.lifetime route.location route.cookie route.auth";
+        self.below.retain(|section| !is_one(of_upstreams, section.name));
         let reason = "closed: see the notes of the import";
         self.set("answer", CLOSED, reason);
         self.set("status", Value::Count(403), reason);
@@ -350,6 +364,10 @@ fn shown(value: &Value) -> String {
         }
         Value::Flag(flag) => flag.to_string(),
         Value::Count(count) => count.to_string(),
+        Value::Counts(counts) => {
+            let all: Vec<String> = counts.iter().map(u64::to_string).collect();
+            format!("[{}]", all.join(", "))
+        }
         Value::Bytes(bytes) => quoted(&units::show_bytes(*bytes)),
         Value::Time(time) => quoted(&units::show_duration(*time)),
     }

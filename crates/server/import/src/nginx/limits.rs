@@ -166,31 +166,28 @@ pub(crate) fn quotas<'h>(
 
 /// nginx's own limit on bodies.
 const BODY_BYTES_MAX: u64 = 1 << 20;
+/// No limit on bodies, where a route has no such limit and others have one.
+const NO_LIMIT: u64 = 1 << 50;
 
-/// The limit on bodies of a location, with its line. `None` is nginx's default.
-pub(crate) type Body = Option<(Place, u64)>;
-
-/// `client_max_body_size`, if there is one. The size 0 means no limit.
-pub(crate) fn body(scope: &Scope<'_>) -> Body {
-    let one = scope.get("client_max_body_size")?;
-    Some((one.at.clone(), size(one.word(0)).filter(|bytes| *bytes > 0).unwrap_or(u64::MAX)))
+/// The limit on bodies. The size 0 means no limit.
+pub(crate) fn body(scope: &Scope<'_>) -> u64 {
+    let Some(one) = scope.get("client_max_body_size") else { return BODY_BYTES_MAX };
+    size(one.word(0)).filter(|bytes| *bytes > 0).unwrap_or(NO_LIMIT)
 }
 
-/// Writes the limit on bodies. Our file has one limit for all routes, so it is the largest.
-pub(crate) fn bodies(all: &[Body], tree: &mut Tree, notes: &mut Notes) {
-    let bytes = |one: &Body| one.as_ref().map_or(BODY_BYTES_MAX, |(_, bytes)| *bytes);
-    let Some(largest) = all.iter().max_by_key(|one| bytes(one)) else { return };
-    let is_one = all.iter().all(|one| bytes(one) == bytes(largest));
-    for (at, _) in all.iter().flatten() {
-        match is_one {
-            true => notes.carried(at),
-            false => notes.left(at, "there is one limit for all routes, which is the largest"),
-        }
+/// Writes the limit on bodies of the locations that have no other.
+pub(crate) fn bodies(http: &Scope<'_>, tree: &mut Tree) {
+    let from = http.get("client_max_body_size").map(|one| one.at.to_string());
+    let from = from.unwrap_or_else(|| "nginx's own limit".to_owned());
+    if body(http) < NO_LIMIT {
+        tree.section("limits").set("body_bytes_max", Value::Bytes(body(http)), from);
     }
-    if bytes(largest) < u64::MAX {
-        let from = largest.as_ref().map(|(at, _)| at.to_string());
-        let from = from.unwrap_or_else(|| "nginx's own limit".to_owned());
-        tree.section("limits").set("body_bytes_max", Value::Bytes(bytes(largest)), from);
+}
+
+/// Writes the limit on bodies of a location, if it is not that of all.
+pub(crate) fn own_body(section: &mut Section, scope: &Scope<'_>, http: u64) {
+    if let Some(one) = scope.get("client_max_body_size").filter(|_| body(scope) != http) {
+        section.set("body_bytes_max", Value::Bytes(body(scope)), &one.at);
     }
 }
 

@@ -1,11 +1,18 @@
 //! `nginx.conf`: blocks, what levels inherit, and a table from each directive to what becomes of
 //! it.
 
+mod actions;
 mod blocks;
+mod clients;
 mod conditions;
+mod errors;
+mod files;
+mod guards;
+mod headers;
 mod limits;
 mod listen;
 mod redirects;
+mod responses;
 mod routes;
 mod rules;
 mod scope;
@@ -21,7 +28,8 @@ use std::rc::Rc;
 use ::conditions::Checked;
 
 use self::blocks::{Directive, named, parse};
-use self::limits::{Body, Limited};
+use self::clients::Trusted;
+use self::limits::Limited;
 use self::listen::Listen;
 use self::routes::Closed;
 use self::scope::{Scope, Server};
@@ -30,7 +38,7 @@ use self::upstreams::Upstreams;
 use self::variables::Switches;
 use crate::Parsed;
 use imported::input::Input;
-use imported::note::{Fate, Notes};
+use imported::note::{Fate, Notes, Place};
 use imported::pattern::host_of;
 use imported::route::add;
 use imported::table::Becomes::{self, Carried, Different, Left, Nothing};
@@ -59,8 +67,14 @@ pub(crate) struct Nginx<'d> {
     codes: bool,
     /// Where clients are limited.
     limited: Vec<Limited<'d>>,
-    /// The limits on bodies.
-    bodies: Vec<Body>,
+    /// The limit on bodies that most locations have.
+    body: u64,
+    /// The files of error pages.
+    pages: Vec<(Place, String)>,
+    /// The files of users.
+    users: Vec<(Place, String)>,
+    /// The proxies in front.
+    trusted: Option<Trusted>,
     /// Some routes were not written, because there are too many.
     is_full: bool,
 }
@@ -73,7 +87,7 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
     let all = parse(file, text, input)?;
     let notes = std::mem::take(&mut input.notes);
     let mut nginx = Nginx { notes, open: input.open, ..Nginx::default() };
-    routes::header_notes(&all, &[], &mut nginx.notes);
+    headers::header_notes(&all, &[], &mut nginx.notes);
     let main = Scope::default().inside(&all, &mut nginx.notes);
     table::global(&mut nginx, &all);
     for http in named(&all, "http") {
@@ -89,6 +103,27 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
         nginx.http(&all, &main);
     }
     nginx.tree.section("purge").set("from", Vec::new(), "nginx has no PURGE");
+    for (at, file) in std::mem::take(&mut nginx.users) {
+        if let Err(why) = input.files(&at, &file)? {
+            nginx.notes.unprotected(&at, why);
+            let is_user = |one: &&mut Section| one.text("users") == Some(&file);
+            for route in nginx.tree.all_mut("route").filter(is_user) {
+                match nginx.open {
+                    true => ["users", "realm", "forward_login"].map(|key| route.unset(key)),
+                    false => [route.close(); 3],
+                };
+            }
+        }
+    }
+    // The server refuses a file with a page that is missing.
+    for (at, file) in std::mem::take(&mut nginx.pages) {
+        if let Err(why) = input.files(&at, &file)? {
+            nginx.notes.left(&at, why);
+            for route in nginx.tree.all_mut("route") {
+                route.retain_below(|one| one.text("answer_file") != Some(&file));
+            }
+        }
+    }
     Ok((nginx.tree, nginx.notes))
 }
 
@@ -99,11 +134,19 @@ impl<'d> Nginx<'d> {
         self.switches = variables::switches(inner);
         self.codes = store::codes(inner);
         self.is_full = false;
-        self.servers(inner, scope);
+        self.body = limits::body(scope);
+        self.trusted = clients::trusted(inner, &mut self.notes);
+        let mut scope = scope.clone();
+        scope.is_named = self.trusted.is_some();
+        self.servers(inner, &scope);
+        for block in named(inner, "upstream").filter(|one| !self.upstreams.uses(one.word(0))) {
+            let text = "no location that is carried uses it";
+            self.notes.nothing(&block.at, text);
+            table::inside(block, Fate::Nothing, text, &mut self.notes);
+        }
         let limited = std::mem::take(&mut self.limited);
         limits::quotas(&limited, inner, &mut self.tree, &mut self.notes);
-        let bodies = std::mem::take(&mut self.bodies);
-        limits::bodies(&bodies, &mut self.tree, &mut self.notes);
+        limits::bodies(&scope, &mut self.tree);
     }
 
     fn servers(&mut self, inner: &'d [Directive], scope: &Scope<'d>) {
@@ -189,6 +232,9 @@ impl<'d> Nginx<'d> {
         let http2 =
             listen.has("http2") || servers.iter().any(|server| server.scope.is("http2", "on"));
         section.set("http2", http2, &listen.at);
+        if let Some(trusted) = &self.trusted {
+            trusted.write(&mut section);
+        }
         if listen.has("proxy_protocol") {
             let mut senders: Vec<String> = Vec::new();
             for sender in servers.iter().flat_map(|server| server.scope.all("set_real_ip_from")) {
@@ -441,13 +487,6 @@ fn head_size(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
     Different("the whole head has this size, at most 32 KiB")
 }
 
-fn real_ip_header(_: &mut Nginx<'_>, one: &Directive) -> Becomes {
-    match one.word(0) {
-        "proxy_protocol" => Carried,
-        _ => Left("the client is the connection's, or the PROXY header's"),
-    }
-}
-
 fn resolver(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
     let server = |word: &String| {
         let ip = word.trim_matches(['[', ']']).parse::<IpAddr>().ok();
@@ -539,5 +578,7 @@ fn access_log(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
     becomes
 }
 
+#[cfg(test)]
+mod everyday;
 #[cfg(test)]
 mod tests;

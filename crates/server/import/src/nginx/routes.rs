@@ -5,23 +5,28 @@
 //! action that is not carried is answered with 501, because its requests must not go elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use ::conditions::Lists;
 
+use super::actions::{Passed, action, after_files};
 use super::blocks::{Directive, named};
+use super::errors::{self, Page};
+use super::files;
+use super::guards::{self, Guard};
+use super::headers::fields;
 use super::limits::{self, Limited};
 use super::redirects;
+use super::responses::{self, Redirects};
 use super::scope::{Scope, Server};
-use super::upstreams::Wanted;
-use super::variables::only;
 use super::{Nginx, conditions, rules, store, table};
 use imported::cel::{self, Cel};
-use imported::fields;
 use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
-use imported::note::{Fate, Notes, Place};
-use imported::pattern::{host_of, literal, path_of, repeated};
-use imported::route::{Action, CAPTURES, Keys, Path, change, has_value};
-use imported::table::Becomes::{self, Carried, Different, Left, Nothing, Unprotected};
+use imported::note::{Fate, Place};
+use imported::pattern::{literal, path_of};
+use imported::route::{Action, CAPTURES, Keys, Path, change};
+use imported::table::Becomes::{self, Left, Unprotected};
+use imported::table::is_one;
 use imported::tree::Section;
 
 #[derive(Clone)]
@@ -43,6 +48,8 @@ struct Route<'d> {
     closed: bool,
     /// What is taken off the start of Location.
     cut: Option<String>,
+    /// What becomes of responses, and who may use it.
+    more: Rc<More>,
     /// nginx makes this redirect by itself, unless a location has this path.
     is_automatic: bool,
 }
@@ -53,8 +60,35 @@ impl<'d> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
         let (when, first, after) = (None, Vec::new(), 0);
         let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
-        Route { at, path, when, first, after, action, scope, does, keys, closed, cut, is_automatic }
+        let more = Rc::default();
+        Route {
+            at,
+            path,
+            when,
+            first,
+            after,
+            action,
+            scope,
+            does,
+            keys,
+            closed,
+            cut,
+            more,
+            is_automatic,
+        }
     }
+}
+
+/// What a route to an upstream or to files says besides.
+#[derive(Debug, Default)]
+struct More {
+    /// `None`: a part of the guard is not carried.
+    guard: Option<Guard>,
+    pages: Vec<Page>,
+    redirects: Redirects,
+    /// What the upstream gets in place of the path, and the URL that the path takes the place of in
+    /// Location.
+    upstream_path: Option<(String, String)>,
 }
 
 /// A location with an expression.
@@ -142,9 +176,7 @@ pub(crate) fn server<'d>(
         found.closed.all |= found.nginx.conditions(inner, &carried);
         found.locations(inner, &server.scope);
         if !found.routes.iter().any(|route| route.path == root) {
-            let text = "requests that no location carries are answered with 501";
-            found.nginx.notes.different(at, text);
-            found.routes.push(Route::plain(at, root, Action::NotCarried, &server.scope));
+            found.rest(root);
         }
     }
     found.add_expressions();
@@ -174,6 +206,66 @@ struct Found<'f, 'd> {
 }
 
 impl<'d> Found<'_, 'd> {
+    /// Requests that no location is for: they get the files of the server, if it has a directory.
+    fn rest(&mut self, mut root: Path) {
+        let server = self.server;
+        let (at, inner) = (&server.directive.at, server.directive.inner());
+        let found = match server.scope.get("root") {
+            Some(_) => files::of(inner, (&mut root, false), &server.scope, &mut self.nginx.notes),
+            None => Err(String::new()),
+        };
+        let (action, other) = match found {
+            Ok((files, last)) => after_files(files, last, server, self.nginx),
+            Err(_) => (Action::NotCarried, None),
+        };
+        if action == Action::NotCarried {
+            let text = "requests that no location carries are answered with 501";
+            self.nginx.notes.different(at, text);
+        }
+        let passed = other.unwrap_or_else(|| Passed::of(&server.scope));
+        let route = Route::plain(at, root, action, &server.scope);
+        let route = self.finished(route, inner, passed, &server.scope);
+        self.routes.push(route);
+    }
+
+    /// A route with all that its location says besides its path and its action.
+    fn finished(
+        &mut self,
+        route: Route<'d>,
+        inner: &'d [Directive],
+        passed: Passed<'d>,
+        outer: &Scope<'d>,
+    ) -> Route<'d> {
+        let is_other = matches!(&route.action, Action::Files(_, Some(_)));
+        let mut scope = if is_other { passed.scope } else { outer.clone() };
+        if is_other {
+            scope.keep_out_as(outer);
+        }
+        let is_for = route.action.forwards() || matches!(route.action, Action::Files(..));
+        if !is_for {
+            return Route { scope, ..route };
+        }
+        let nginx = &mut *self.nginx;
+        let beats = matches!(route.path, Path::Exact(_));
+        let does = (!beats).then(|| does(inner, &scope));
+        let switches = (&nginx.switches.maps, &nginx.switches.tests);
+        let keys = match route.action.forwards() {
+            true => store::keys(&scope, switches, &mut nginx.notes),
+            false => None,
+        };
+        let redirects = match route.action.forwards() {
+            true => Redirects::of(&scope, &mut nginx.notes),
+            false => Redirects::default(),
+        };
+        let more = More {
+            guard: guards::of(&scope, self.server, nginx).ok(),
+            pages: errors::of(&scope, self.server, nginx),
+            redirects,
+            upstream_path: passed.upstream_path,
+        };
+        Route { scope, does, keys, cut: passed.cut, more: Rc::new(more), ..route }
+    }
+
     fn paths_of(&mut self, all: &[Directive], depth: usize) {
         for location in named(all, "location").filter(|_| depth < DEPTH_MAX) {
             let path = match (location.word(0), location.word(1)) {
@@ -218,6 +310,10 @@ impl<'d> Found<'_, 'd> {
         let has = |name| named(inner, name).next().is_some();
         // The files of the server decide which requests go to the upstream.
         scope.unprotected |= has("try_files") && has("proxy_pass");
+        // What leads to it is carried with it.
+        if location.word(0).starts_with('@') && self.is_tried(location.word(0)) {
+            return;
+        }
         let when = self.expression(location);
         let path = match &when {
             Some(_) => Ok(Path::root()),
@@ -232,9 +328,9 @@ impl<'d> Found<'_, 'd> {
             }
         };
         self.nginx.notes.carried(&location.at);
-        let mut cut = None;
-        let action = action(inner, (&mut path, &mut cut), &scope, self.server, self.nginx);
-        let forwards = matches!(action, Action::Upstream(_));
+        let place = (&mut path, when.is_some());
+        let (action, passed) = action(inner, place, &scope, self.server, self.nginx);
+        let forwards = action.forwards();
         if let Path::Prefix(prefix) = &path
             && forwards
             && prefix.len() > 1
@@ -249,21 +345,31 @@ impl<'d> Found<'_, 'd> {
             self.routes.push(Route { is_automatic: true, ..route });
         }
         let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
-        let does = (!beats && forwards).then(|| does(inner, &scope));
-        let switches = (&self.nginx.switches.maps, &self.nginx.switches.tests);
-        let keys = match forwards {
-            true => store::keys(&scope, switches, &mut self.nginx.notes),
-            false => None,
-        };
         let after = if beats { 0 } else { usize::MAX };
         let after = if location.word(0) == "~" { self.expressions.len() } else { after };
         let route = Route::plain(&location.at, path, action, &scope);
-        let route = Route { when, first, after, does, keys, cut, ..route };
+        let mut route = self.finished(Route { when, first, after, ..route }, inner, passed, &scope);
+        if beats {
+            route.does = None;
+        }
         match &route.when {
             Some(_) => self.expressions.push((starts(location.word(1)), route)),
             None => self.routes.push(route),
         }
         self.locations(inner, &scope);
+    }
+
+    /// Whether a location leads to the location of this name.
+    fn is_tried(&self, name: &str) -> bool {
+        let mut levels = vec![self.server.directive.inner()];
+        while let Some(level) = levels.pop() {
+            let is_last = |one: &Directive| one.words.last().is_some_and(|word| word == name);
+            if named(level, "try_files").any(is_last) {
+                return true;
+            }
+            levels.extend(named(level, "location").map(Directive::inner));
+        }
+        false
     }
 
     /// The condition of a location with an expression, if our file can express it, and the location
@@ -434,7 +540,8 @@ impl<'d> Found<'_, 'd> {
 /// Where a location sends its requests, and with which fields.
 fn does(inner: &[Directive], scope: &Scope<'_>) -> String {
     let is_action = |one: &&Directive| {
-        one.name.ends_with("_pass") || matches!(one.name.as_str(), "return" | "rewrite")
+        let others = "return rewrite root alias try_files";
+        one.name.ends_with("_pass") || is_one(others, &one.name)
     };
     let all = inner.iter().filter(is_action).chain(scope.all("proxy_set_header").iter().copied());
     let all = all.chain(scope.all("proxy_hide_header").iter().copied());
@@ -476,106 +583,21 @@ fn has_no_route(path: &str) -> bool {
     path.contains(['?', '#', ' ', '{', '}', '*', '\\']) || matches!(last, "." | "..")
 }
 
-/// What a location does. Writes the notes.
-fn action<'d>(
-    inner: &'d [Directive],
-    (path, cut): (&mut Path, &mut Option<String>),
-    scope: &Scope<'d>,
-    server: &Server<'d>,
-    nginx: &mut Nginx<'d>,
-) -> Action {
-    if let Some(answer) =
-        redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes)
-    {
-        return answer;
-    }
-    let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
-    let Some(pass) = pass else { return Action::NotCarried };
-    let (scheme, authority) = match server_of(pass, path) {
-        Ok(parts) => parts,
-        Err(why) => {
-            nginx.notes.left(&pass.at, format!("{why}; this is answered with 501"));
-            return Action::NotCarried;
-        }
-    };
-    let (host, forwarded) = sent(scope, authority);
-    // By default, nginx removes the URL of the upstream from Location.
-    let redirect = scope.get("proxy_redirect");
-    let (cuts, becomes) = match redirect.map_or("default", |one| one.word(0)) {
-        "default" => (host.as_deref() == Some(authority), Carried),
-        "off" => (false, Carried),
-        _ => {
-            let text = "of Location only the URL of the upstream is taken off, by `default`";
-            (false, Left(text))
-        }
-    };
-    if let Some(one) = redirect {
-        nginx.notes.became(&one.at, &becomes);
-    }
-    *cut = cuts.then(|| format!("{scheme}://{authority}"));
-    let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
-    let wanted = Wanted { at: pass.at.clone(), scheme, authority, host, forwarded, scope };
-    match nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes) {
-        Some(name) => {
-            nginx.notes.carried(&pass.at);
-            Action::Upstream(name)
-        }
-        None => {
-            nginx.notes.left(&pass.at, "no server of it is carried");
-            Action::NotCarried
-        }
-    }
-}
-
-/// The scheme and the authority of `proxy_pass`, or why it is not carried.
-fn server_of<'d>(pass: &'d Directive, path: &Path) -> Result<(&'d str, &'d str), String> {
-    let (scheme, rest) = pass.word(0).split_once("://").ok_or("the server is not a URL")?;
-    let (authority, uri) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
-    if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
-        return Err("the server is not a fixed host and port".to_owned());
-    }
-    let own = path.text();
-    if !uri.is_empty() && uri != own {
-        return Err(format!(
-            "{own} would be replaced by {uri} in each URL, and paths are passed on as they are"
-        ));
-    }
-    Ok((scheme, authority))
-}
-
-/// The Host that upstreams get, `None` for the client's, and whether X-Forwarded-For is sent.
-fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
-    let (mut host, mut forwarded) = (Some(authority.to_owned()), false);
-    for header in scope.all("proxy_set_header") {
-        let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
-        match name.as_str() {
-            "host" => {
-                host = match value {
-                    "$proxy_host" => Some(authority.to_owned()),
-                    value if value.contains('$') => None,
-                    value => Some(value.to_owned()),
-                };
-            }
-            "x-forwarded-for" => forwarded = value == "$proxy_add_x_forwarded_for",
-            _ => {}
-        }
-    }
-    // If the original replaces X-Forwarded-For, ours must not append to the client's field.
-    (host, forwarded)
-}
-
 fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
     let (scope, from) = (&route.scope, route.at.to_string());
-    let forwards = matches!(route.action, Action::Upstream(_) | Action::NotCarried);
+    let is_of_files = matches!(route.action, Action::Files(..));
+    let forwards = route.action.forwards() || is_of_files || route.action == Action::NotCarried;
     let is_denied = scope.is_denied() && forwards;
     let denied = Action::Answer { status: 403, body: "denied\n".to_owned() };
     let mut first = route.first.clone();
-    first.extend(scope.refused().filter(|_| forwards).map(|one| (one.clone(), denied.clone())));
+    let guard = route.more.guard.as_ref();
+    let refuses = forwards && !guard.is_some_and(Guard::has_networks);
+    first.extend(scope.refused().filter(|_| refuses).map(|one| (one.clone(), denied.clone())));
     let and = |one: &Cel| Cel::all(route.when.iter().chain([one]).cloned().collect());
     let mut keys = route.keys.clone();
     let passes = keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();
-    let mut is_closed = closed.all || route.closed || scope.is_unprotected();
+    let lacks_guard = guard.is_none() && (route.action.forwards() || is_of_files);
+    let mut is_closed = closed.all || route.closed || scope.is_unprotected() || lacks_guard;
     // Two for each: one with the hosts, and one for the default server.
     let wanted = 2 * (first.len() + usize::from(!passes.is_empty()));
     if wanted > 0 && nginx.conditions + wanted > CONDITIONS_MAX / 2 {
@@ -595,15 +617,12 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
         action.write(&mut section, &from);
         sections.push(section);
     }
-    if let Action::Upstream(_) = route.action
-        && !is_denied
-    {
+    if route.action.forwards() && !is_denied {
         if let Some(passes) = Cel::any(passes).filter(|_| keys.is_some()) {
             sections.push(to_upstream(route, and(&passes).as_ref(), None, nginx));
         }
         sections.push(to_upstream(route, route.when.as_ref(), keys.as_ref(), nginx));
         nginx.limited.push(Limited::new(server, &route.path, scope));
-        nginx.bodies.push(limits::body(scope));
     } else {
         let mut section = Section::new("route");
         route.path.write(&mut section, &from);
@@ -611,6 +630,10 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
         match is_denied {
             true => denied.write(&mut section, "deny all"),
             false => route.action.write(&mut section, &from),
+        }
+        if is_of_files && !is_denied {
+            besides(route, false, &mut section);
+            nginx.limited.push(Limited::new(server, &route.path, scope));
         }
         sections.push(section);
     }
@@ -662,187 +685,33 @@ fn to_upstream<'d>(
         None => section.set("store", false, "see the notes of the import"),
     }
     fields(&mut section, scope, keys.is_some(), &mut nginx.notes);
-    if let Some(url) = &route.cut {
+    limits::own_body(&mut section, scope, nginx.body);
+    besides(route, keys.is_some(), &mut section);
+    if let Some(expires) = scope.get("expires").filter(|one| one.word(0) != "off") {
+        nginx.notes.left(&expires.at, "Cache-Control is the upstream's");
+    }
+    let (more, by_default) = (&route.more, route.more.redirects.by_default);
+    more.redirects.write(&mut section);
+    responses::cookies(scope, &mut section, &mut nginx.notes);
+    if let Some((path, url)) = &more.upstream_path {
+        section.set("upstream_path", path.clone(), &from);
+        if by_default {
+            let location = section.below("route.location");
+            location.set("from", url.clone(), "proxy_redirect default");
+            location.set("to", route.path.text(), "proxy_redirect default");
+        }
+    }
+    if let Some(url) = route.cut.as_ref().filter(|_| by_default) {
         let rule = section.below("route.response");
         change(rule, "cut", "Location", Some(url), "proxy_redirect default");
     }
     section
 }
 
-/// Changes to fields. Their notes are those of [`header_notes`].
-fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut Notes) {
-    let (_, forwarded) = sent(scope, "");
-    for header in scope.all("proxy_set_header") {
-        let (name, value) = (header.word(0), header.word(1));
-        let is_sent = forwarded && is_forwarded(name);
-        if is_sent && !value.starts_with('$') && !name.eq_ignore_ascii_case("x-forwarded-for") {
-            let text = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
-            notes.left(&header.at, text);
-        }
-        if fields::is_free(name) && !is_sent && !is_own(name, value) {
-            // The original replaces the client's field. If the new value is not carried, the field
-            // is removed, so that the upstream does not believe the client.
-            let new = sent_value(value, &scope.groups);
-            if new.is_none() && value.contains('$') {
-                notes.left(&header.at, REMOVED);
-            }
-            let rule = section.below("route.request");
-            change(rule, "set", name, new.as_deref(), &header.at.to_string());
-        }
+/// The guard and the error pages of a route.
+fn besides(route: &Route<'_>, stores: bool, section: &mut Section) {
+    if let Some(guard) = &route.more.guard {
+        guard.write(section, stores, &route.at.to_string());
     }
-    for header in scope.all("proxy_hide_header") {
-        let name = header.word(0);
-        if stores && fields::is_about_caching(name) && !name.eq_ignore_ascii_case("set-cookie") {
-            let text = "clients get it: without it, the store would not respect it";
-            notes.left(&header.at, text);
-        } else if fields::is_free(name) && !fields::has_tags(name) {
-            section.below("route.response").set("remove", header.word(0), &header.at);
-        }
-    }
-    for header in scope.all("add_header") {
-        let name = header.word(0);
-        if fields::is_free(name)
-            && !fields::is_about_caching(name)
-            && let Some(value) = fixed(header.word(1), &scope.groups)
-        {
-            let rule = section.below("route.response");
-            change(rule, "add", name, Some(&value), &header.at.to_string());
-        }
-    }
+    errors::write(&route.more.pages, &route.scope, section);
 }
-
-/// Variables, and the values of our file that they are.
-const VALUES: [(&str, &str); 7] = [
-    ("remote_addr", "{client}"),
-    ("scheme", "{scheme}"),
-    ("host", "{host}"),
-    ("server_port", "{port}"),
-    ("request_id", "{request_id}"),
-    ("ssl_server_name", "{tls.sni}"),
-    ("ssl_client_s_dn", "{tls.client_subject}"),
-];
-
-/// A value that upstreams are sent.
-fn sent_value(value: &str, groups: &[(String, String)]) -> Option<String> {
-    let values = VALUES.iter().map(|(name, own)| ((*name).to_owned(), (*own).to_owned()));
-    let all: Vec<(String, String)> = values.chain(groups.iter().cloned()).collect();
-    match value.contains('$') {
-        true => repeated(value, '$', &all),
-        false => fixed(value, groups).filter(|value| !has_value(value)),
-    }
-}
-
-/// A value whose only variables are captures, in the form of our file.
-fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
-    match value.contains('$') {
-        true => repeated(value, '$', groups),
-        // In a route with captures, braces are captures.
-        false if !groups.is_empty() && value.contains('{') || has_value(value) => None,
-        false => Some(value.to_owned()).filter(|value| !value.is_empty()),
-    }
-}
-
-/// Whether a value is the client's own field of this name.
-fn is_own(name: &str, value: &str) -> bool {
-    let own = only(value);
-    let own = own.as_deref().and_then(|own| own.strip_prefix("http_"));
-    own.is_some_and(|own| own == name.to_ascii_lowercase().replace('-', "_"))
-}
-
-fn is_forwarded(name: &str) -> bool {
-    let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
-    names.iter().any(|one| name.eq_ignore_ascii_case(one))
-}
-
-/// The notes of `proxy_set_header` and `add_header`, once for each line.
-pub(crate) fn header_notes(all: &[Directive], groups: &[(String, String)], notes: &mut Notes) {
-    for one in all {
-        let (name, value) = (one.word(0).to_ascii_lowercase(), one.word(1));
-        match one.name.as_str() {
-            "proxy_set_header" => notes.became(&one.at, &set_header(&name, value, groups)),
-            "add_header" => notes.became(&one.at, &add_header(&name, value, groups)),
-            _ => {}
-        }
-        let more = match (one.name.as_str(), one.word(0)) {
-            ("location", "~") => path_of(one.word(1)).map(|(_, found)| found.groups),
-            ("server", _) => {
-                let names = named(one.inner(), "server_name").flat_map(|one| &one.words);
-                names.filter_map(|word| host_of(word.strip_prefix('~')?)).next().map(|h| h.groups)
-            }
-            _ => None,
-        };
-        let groups = [groups, &more.unwrap_or_default()].concat();
-        header_notes(one.inner(), &groups, notes);
-    }
-}
-
-/// What becomes of `proxy_set_header NAME VALUE`. The name is in lower case.
-fn set_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
-    match name {
-        "host" => match value {
-            "$http_host" | "$proxy_host" => Carried,
-            "$host" => Different("the client's Host is sent as it is, with its port"),
-            _ if value.contains('$') => Left("there are no variables; the client's Host is sent"),
-            _ => Carried,
-        },
-        "connection" | "upgrade" => {
-            Nothing("connections are kept, and websocket is passed on (upgrade.protocols)")
-        }
-        "x-forwarded-for" if value == "$proxy_add_x_forwarded_for" => {
-            Different("X-Forwarded-For, -Proto and -Host are sent together")
-        }
-        // With X-Forwarded-For, our server sends the same.
-        "x-forwarded-proto" if only(value).as_deref() == Some("scheme") => Carried,
-        "x-forwarded-host" if sent_value(value, groups).is_some() && value.starts_with('$') => {
-            Different("with X-Forwarded-For it is the client's Host, with its port")
-        }
-        "x-forwarded-proto" | "x-forwarded-host" if value.starts_with('$') => {
-            Different("sent with X-Forwarded-For as the client came, or removed")
-        }
-        _ if is_own(name, value) => Carried,
-        _ if sent_value(value, groups).is_some_and(|new| is_known(&new, groups))
-            && fields::is_free(name) =>
-        {
-            Carried
-        }
-        _ => match variable(name, value, groups) {
-            Some(becomes) => becomes,
-            None if value.contains('$') => Left(REMOVED),
-            None if has_value(value) => Left("our file would replace a part of the value"),
-            None if !fields::is_free(name) => Left("this field cannot be changed"),
-            None => Carried,
-        },
-    }
-}
-
-/// Whether a value has values of the request, and no captures.
-fn is_known(value: &str, groups: &[(String, String)]) -> bool {
-    has_value(value) && !groups.iter().any(|(_, own)| value.contains(own.as_str()))
-}
-
-/// What becomes of `add_header NAME VALUE`.
-fn add_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
-    match variable(name, value, groups) {
-        Some(becomes) => becomes,
-        None if value.contains('$') => Left("there are no variables"),
-        None if has_value(value) => Left("our file would replace a part of the value"),
-        None if !fields::is_free(name) => Left("this field cannot be changed"),
-        None if fields::is_about_caching(name) => Left("it would change stored responses"),
-        None if value.is_empty() => Nothing("nginx adds no field without a value"),
-        None => Different("it is added to responses of upstreams, whatever their status"),
-    }
-}
-
-/// What becomes of a value with variables, if these are captures or what Cache-Status says.
-fn variable(name: &str, value: &str, groups: &[(String, String)]) -> Option<Becomes> {
-    if value.contains("$upstream_cache_status") {
-        return Some(Different("every response has Cache-Status instead"));
-    }
-    let is_carried = value.contains('$')
-        && fields::is_free(name)
-        && !fields::is_about_caching(name)
-        && fixed(value, groups).is_some();
-    is_carried.then_some(Different(CAPTURES))
-}
-
-const REMOVED: &str = "there are no variables, so the client's field is removed";

@@ -20,7 +20,7 @@ use imported::table::is_one;
 /// Directives of which a level can have several.
 const LISTS: &str = "proxy_set_header add_header proxy_hide_header ssl_certificate \
     ssl_certificate_key set_real_ip_from proxy_cache_valid proxy_cache_bypass proxy_no_cache \
-    limit_req limit_conn";
+    limit_req limit_conn error_page proxy_cookie_domain proxy_cookie_path proxy_cookie_flags";
 
 /// What `allow` and `deny` say: the first line that matches a client decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub(crate) struct Scope<'d> {
     values: BTreeMap<&'d str, &'d Directive>,
     lists: BTreeMap<&'d str, Rc<Vec<&'d Directive>>>,
     access: Access,
+    /// The lines of `access`.
+    clients: Rc<Vec<&'d Directive>>,
+    /// The client is the one that trusted proxies name.
+    pub(crate) is_named: bool,
     /// A rule that keeps requests out is not carried.
     pub(crate) unprotected: bool,
     /// The captures of the host and the path, by number or name.
@@ -72,10 +76,12 @@ impl<'d> Scope<'d> {
         // A level with a rule inherits none.
         if !clients.is_empty() {
             scope.access = access(&clients, notes);
+            scope.clients = Rc::new(clients);
         }
         if scope.refused().is_some() && scope.names_clients() {
+            let clients = scope.clients.iter();
             let text = "the client is the connection's, and not the one that a field names";
-            clients.iter().for_each(|rule| notes.unprotected(&rule.at, text));
+            clients.for_each(|rule| notes.unprotected(&rule.at, text));
         }
         scope
     }
@@ -93,6 +99,30 @@ impl<'d> Scope<'d> {
     /// Whether the directive of this name that applies here has this first word.
     pub(crate) fn is(&self, name: &str, word: &str) -> bool {
         self.get(name).is_some_and(|directive| directive.word(0) == word)
+    }
+
+    /// Whether all clients are let in.
+    pub(crate) fn is_open(&self) -> bool {
+        self.access == Access::Open
+    }
+
+    /// The networks of `allow …; deny all`.
+    pub(crate) fn only_from(&self) -> Option<Vec<String>> {
+        let (last, allowed) = self.clients.split_last()?;
+        let denies_all = last.name == "deny" && last.word(0) == "all";
+        let is_network = |one: &&&Directive| {
+            let text = one.word(0);
+            one.name == "allow"
+                && (text.parse::<ipnet::IpNet>().is_ok()
+                    || text.parse::<std::net::IpAddr>().is_ok())
+        };
+        let is_simple = denies_all && !allowed.is_empty() && allowed.iter().all(|a| is_network(&a));
+        is_simple.then(|| allowed.iter().map(|one| one.word(0).to_owned()).collect())
+    }
+
+    /// Adds what another scope keeps out: a request has passed both.
+    pub(crate) fn keep_out_as(&mut self, other: &Scope<'_>) {
+        self.unprotected |= other.is_unprotected() || self.access != other.access;
     }
 
     /// Whether no client is let in.
@@ -122,6 +152,9 @@ impl<'d> Scope<'d> {
     /// Whether a field of the request names the client.
     fn names_clients(&self) -> bool {
         let is_field = |one: &Directive| one.word(0) != "proxy_protocol";
+        if self.is_named {
+            return false;
+        }
         match self.get("real_ip_header") {
             Some(header) => is_field(header),
             None => !self.all("set_real_ip_from").is_empty(),

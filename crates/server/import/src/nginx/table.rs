@@ -20,7 +20,6 @@ type Carry = fn(&mut Nginx<'_>, &Directive) -> Becomes;
 
 const SYSTEM: &str = "the process has no such setting";
 const STREAMS: &str = "bodies are passed on as they come, within bounds";
-const FILES: &str = "files are not served: put a file server behind as an upstream";
 const OTHER: &str = "this protocol is not spoken with upstreams";
 pub(super) const CLIENTS: &str = "routes do not depend on clients";
 const VARIABLES: &str = "there are no variables";
@@ -36,7 +35,9 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
          allow deny gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types \
          brotli_min_length brotli_comp_level \
          limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
-         limit_rate_after client_max_body_size proxy_redirect",
+         limit_rate_after proxy_redirect proxy_cookie_domain proxy_cookie_path \
+         proxy_cookie_flags auth_basic auth_basic_user_file auth_request satisfy error_page \
+         real_ip_header",
         Elsewhere,
     ),
     // Another file reads these, too, and carries any value.
@@ -44,7 +45,7 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
         "proxy_cache proxy_hide_header proxy_connect_timeout proxy_read_timeout \
          proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name ssl_certificate \
          ssl_certificate_key ssl_client_certificate set_real_ip_from proxy_next_upstream_tries \
-         http2 proxy_buffering",
+         http2 proxy_buffering client_max_body_size",
         Carried,
     ),
     ("user", By(super::user)),
@@ -58,7 +59,6 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("proxy_cache_path", By(super::cache_path)),
     ("log_format", By(super::log_format)),
     ("access_log", By(super::access_log)),
-    ("real_ip_header", By(super::real_ip_header)),
     ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
     ("proxy_next_upstream", Different("a request that may be repeated goes to one other server")),
     ("proxy_send_timeout", Different("the time between two pieces is one for both directions")),
@@ -78,9 +78,8 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("proxy_cache_methods", Left("responses to GET are stored")),
     ("proxy_cache_purge", Left("PURGE is allowed by purge.from")),
     ("proxy_pass_header", Left("fields of responses are passed on unless a route removes them")),
-    ("proxy_cookie_domain proxy_cookie_path", Left("cookies are passed on as they are")),
     ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
-    ("proxy_intercept_errors", Left("errors of servers are passed on")),
+    ("proxy_intercept_errors", Nothing("error pages have it")),
     ("limit_req_status limit_conn_status", Different("what is above a limit is answered 429")),
     ("limit_req_log_level limit_conn_log_level", Nothing("the access log has refusals")),
     (
@@ -95,38 +94,36 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
          client_header_buffer_size http2_max_concurrent_streams tcp_nopush tcp_nodelay \
          types_hash_max_size server_names_hash_bucket_size server_names_hash_max_size \
          reset_timedout_connection pcre_jit variables_hash_max_size variables_hash_bucket_size \
-         types_hash_bucket_size ssl_buffer_size",
+         types_hash_bucket_size ssl_buffer_size status_zone zone ssl_verify_depth \
+         disable_symlinks open_file_cache_valid open_file_cache_errors",
         Nothing(SYSTEM),
     ),
     ("gzip_vary", Nothing("every response that may be coded has Vary: Accept-Encoding")),
     ("gzip_proxied gzip_http_version", Different("all clients that accept a coding get it")),
     ("gunzip", Nothing("with [compression], a coded response is decoded for other clients")),
     ("gzip_buffers brotli_buffers brotli_window", Nothing(SYSTEM)),
-    ("gzip_static root alias index try_files autoindex", Left(FILES)),
+    ("gzip_static root alias index try_files autoindex", Nothing("no location serves files by it")),
     ("fastcgi_pass uwsgi_pass scgi_pass memcached_pass fastcgi_param", Left(OTHER)),
     ("stream", Left("connections without HTTP are not proxied")),
     ("mail", Left("mail is not proxied")),
-    ("satisfy", Unprotected(CLIENTS)),
     ("proxy_set_body proxy_method", Unprotected("requests are passed on as they are")),
     ("proxy_pass_request_body", Unprotected("bodies are the client's")),
     ("proxy_ssl_crl", Unprotected("revoked certificates are not known")),
     ("merge_slashes", Unprotected("paths are compared with slashes merged")),
     ("ssl_trusted_certificate", Nothing("no OCSP response is verified")),
-    ("real_ip_recursive", Left("the client is the connection's, or the PROXY header's")),
+    ("real_ip_recursive", Nothing("addresses of trusted proxies are always skipped")),
     ("slice", Left("parts are stored and combined, and not fetched one after the other")),
-    ("auth_basic auth_basic_user_file", Unprotected("passwords are for forward listeners")),
-    ("auth_request", Unprotected("no other server is asked first")),
+    ("auth_request_set", Left("fields of the service's answer are not passed on")),
     ("auth_jwt", Unprotected("tokens are not verified")),
-    ("internal", Unprotected("there are no internal requests")),
+    ("internal", Different("clients get 404, and X-Accel-Redirect is not followed")),
     ("limit_except", Unprotected("routes do not depend on methods")),
     ("valid_referers", Unprotected("routes do not depend on fields")),
     ("secure_link", Unprotected("links are not verified")),
     ("include", Unprotected("the file cannot be read")),
     ("map geo split_clients set", Left(VARIABLES)),
-    ("expires", Left("Cache-Control is the upstream's")),
+    ("expires", Nothing("redirects and answers have no such field")),
     ("etag", Nothing("validators are the upstream's")),
     ("if_modified_since", Nothing("conditions are evaluated as RFC 9110 says")),
-    ("error_page", Left("errors have one page, which names the reason")),
     ("sub_filter", Left("bodies are not changed")),
     ("mirror", Left("requests are not mirrored")),
     ("stub_status", Left("the admin address has the metrics (server.admin)")),
@@ -145,7 +142,7 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
         "underscores_in_headers ignore_invalid_headers",
         Left("fields with unusual names are dropped; see listen.field_names"),
     ),
-    ("open_file_cache log_not_found", Nothing("files are not served")),
+    ("open_file_cache log_not_found", Nothing("files need no such setting")),
     ("error_log", Nothing("messages go to stderr")),
     ("pid", Nothing("a supervisor knows the process")),
     ("daemon", Nothing("the process stays in the foreground")),

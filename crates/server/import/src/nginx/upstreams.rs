@@ -46,6 +46,11 @@ impl<'d> Upstreams<'d> {
         upstreams
     }
 
+    /// Whether a location uses the block of this name.
+    pub(crate) fn uses(&self, name: &str) -> bool {
+        self.numbers.contains_key(name)
+    }
+
     /// The name of an upstream with the wanted settings. Writes the upstream if there is none.
     /// Returns `None` if no server of it is carried.
     pub(crate) fn name(

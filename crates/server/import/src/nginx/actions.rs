@@ -1,0 +1,181 @@
+//! What a location does: an answer, files, or an upstream.
+
+use std::collections::BTreeSet;
+
+use super::blocks::{Directive, named};
+use super::files::{self, Last};
+use super::headers::sent;
+use super::scope::{Scope, Server};
+use super::upstreams::Wanted;
+use super::{Nginx, redirects};
+use imported::note::Notes;
+use imported::route::{Action, Path};
+use imported::table::is_one;
+
+/// What the requests for an upstream need.
+pub(super) struct Passed<'d> {
+    /// The settings of the location that passes them on.
+    pub(super) scope: Scope<'d>,
+    /// What is taken off the start of Location.
+    pub(super) cut: Option<String>,
+    /// What the upstream gets in place of the path, and the URL that the path takes the place
+    /// of in Location.
+    pub(super) upstream_path: Option<(String, String)>,
+}
+
+impl<'d> Passed<'d> {
+    pub(super) fn of(scope: &Scope<'d>) -> Passed<'d> {
+        Passed { scope: scope.clone(), cut: None, upstream_path: None }
+    }
+}
+
+/// What a location does. Writes the notes.
+pub(super) fn action<'d>(
+    inner: &'d [Directive],
+    (path, has_condition): (&mut Path, bool),
+    scope: &Scope<'d>,
+    server: &Server<'d>,
+    nginx: &mut Nginx<'d>,
+) -> (Action, Passed<'d>) {
+    if named(inner, "internal").next().is_some() {
+        let action = Action::Answer { status: 404, body: "404\n".to_owned() };
+        return (action, Passed::of(scope));
+    }
+    let answer = redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes);
+    if let Some(answer) = answer {
+        return (answer, Passed::of(scope));
+    }
+    let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
+    if let Some(pass) = pass {
+        return passed(pass, path, scope, nginx);
+    }
+    match files::of(inner, (path, has_condition), scope, &mut nginx.notes) {
+        Ok((files, last)) => {
+            let (action, other) = after_files(files, last, server, nginx);
+            (action, other.unwrap_or_else(|| Passed::of(scope)))
+        }
+        Err(why) => {
+            let about = |one: &&Directive| is_one("alias root try_files index", &one.name);
+            let text = format!("{why}; this is answered with 501");
+            inner.iter().filter(about).for_each(|one| nginx.notes.left(&one.at, text.clone()));
+            (Action::NotCarried, Passed::of(scope))
+        }
+    }
+}
+
+/// Files, and what comes after them. Also returns what the requests for an upstream need.
+pub(super) fn after_files<'d>(
+    files: imported::route::Files,
+    last: Last<'d>,
+    server: &Server<'d>,
+    nginx: &mut Nginx<'d>,
+) -> (Action, Option<Passed<'d>>) {
+    let (other, needs) = match last {
+        Last::Missing => (None, None),
+        Last::Status(status) => {
+            (Some(Action::Answer { status, body: format!("{status}\n") }), None)
+        }
+        Last::Named(name) => {
+            let is_it = |one: &&Directive| one.word(0) == name;
+            let location = named(server.directive.inner(), "location").find(is_it);
+            let Some(location) = location else { return (Action::NotCarried, None) };
+            let inner = location.inner();
+            let mut scope = server.scope.inside(inner, &mut nginx.notes);
+            scope.unprotected |= nginx.conditions(inner, &BTreeSet::new());
+            nginx.notes.carried(&location.at);
+            let names = server.names(&scope);
+            let answer =
+                redirects::action(inner.iter(), &names, &mut Path::root(), &mut nginx.notes);
+            let pass =
+                inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
+            match (answer, pass) {
+                (Some(answer), _) => (Some(answer), Some(Passed::of(&scope))),
+                (None, Some(pass)) => {
+                    let (action, needs) = passed(pass, &mut Path::root(), &scope, nginx);
+                    (Some(action), Some(needs))
+                }
+                (None, None) => (Some(Action::NotCarried), Some(Passed::of(&scope))),
+            }
+        }
+    };
+    (Action::Files(Box::new(files), other.map(Box::new)), needs)
+}
+
+/// Sends the requests to an upstream. Writes the notes.
+fn passed<'d>(
+    pass: &'d Directive,
+    path: &mut Path,
+    scope: &Scope<'d>,
+    nginx: &mut Nginx<'d>,
+) -> (Action, Passed<'d>) {
+    let mut needs = Passed::of(scope);
+    let (wanted, upstream_path) = match wanted(pass, path, scope) {
+        Ok(found) => found,
+        Err(why) => {
+            nginx.notes.left(&pass.at, format!("{why}; this is answered with 501"));
+            return (Action::NotCarried, needs);
+        }
+    };
+    if let (Some(_), Path::Start(start)) = (&upstream_path, &*path) {
+        let text = format!("only what is below {start}/ is passed on, without a second slash");
+        nginx.notes.different(&pass.at, text);
+        *path = Path::Prefix(format!("{start}/"));
+    } else if upstream_path.is_some() {
+        let text = "a path that can be read in two ways is refused, and the sent path is \
+                    percent-encoded";
+        nginx.notes.different(&pass.at, text);
+    }
+    let url = format!("{}://{}", wanted.scheme, wanted.authority);
+    // By default, nginx puts the path of the location in place of the URL of the upstream.
+    let cuts = wanted.host.as_deref() == Some(&wanted.authority) && upstream_path.is_none();
+    needs.cut = cuts.then(|| url.clone());
+    needs.upstream_path = upstream_path.map(|to| (to.clone(), url + &to));
+    match nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes) {
+        Some(name) => {
+            nginx.notes.carried(&pass.at);
+            (Action::Upstream(name), needs)
+        }
+        None => {
+            nginx.notes.left(&pass.at, "no server of it is carried");
+            (Action::NotCarried, needs)
+        }
+    }
+}
+
+/// What `proxy_pass` asks of its upstream, and the path that the upstream gets in place of the
+/// location's; or why it is not carried.
+pub(super) fn wanted<'s>(
+    pass: &Directive,
+    path: &Path,
+    scope: &'s Scope<'_>,
+) -> Result<(Wanted<'s>, Option<String>), String> {
+    let (scheme, rest) = pass.word(0).split_once("://").ok_or("the server is not a URL")?;
+    let (authority, uri) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
+    if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
+        return Err("the server is not a fixed host and port".to_owned());
+    }
+    let own = path.text();
+    let is_plain = uri.bytes().all(|b| b.is_ascii_graphic()) && !uri.contains(['?', '#', '{']);
+    let upstream_path = match path {
+        _ if uri.is_empty() || uri == own => None,
+        // The rest of a path begins with the last slash of the prefix.
+        Path::Prefix(_) if uri.ends_with('/') && is_plain => Some(uri.to_owned()),
+        Path::Start(_) if uri.ends_with('/') && is_plain => Some(uri.to_owned()),
+        Path::Exact(_) if is_plain => Some(uri.to_owned()),
+        _ => {
+            return Err(format!(
+                "{own} would be replaced by {uri} in each URL, in the middle of a name"
+            ));
+        }
+    };
+    let (host, forwarded) = sent(scope, authority);
+    let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
+    let wanted = Wanted { at: pass.at.clone(), scheme, authority, host, forwarded, scope };
+    Ok((wanted, upstream_path))
+}
+
+/// Writes that all inside a location is carried, except what is not.
+pub(super) fn carried_inside(location: &Directive, notes: &mut Notes) {
+    location.inner().iter().for_each(|one| notes.carried(&one.at));
+}

@@ -1,0 +1,176 @@
+//! Files of nginx with what operators write every day.
+
+use super::tests::{imported, one};
+use crate::Fate;
+use crate::tests::{fate, has, lacks, why};
+
+#[test]
+fn files_are_served_as_nginx_finds_them() {
+    for (inside, lines) in [
+        ("root /srv/www;", &["files = \"/srv/www\"", "dot_files = true"][..]),
+        (
+            "root /srv/www; index a.html index.php; location / { expires 1h; \
+             add_header Cache-Control public; }",
+            &["index = [\"a.html\"]", "cache_control = \"max-age=3600, public\""],
+        ),
+        (
+            "root /srv; location / { try_files $uri $uri.html $uri/ =404; }",
+            &["try_files = [\"{path}.html\"]"],
+        ),
+        (
+            "root /srv; location / { try_files $uri /index.html; }",
+            &["index = []", "try_files = [\"/index.html\"]"],
+        ),
+        (
+            "root /srv/www; location /img/ { alias /srv/pics/; }",
+            &["prefix = \"/img/\"  # nginx.conf:2\nfiles = \"/srv/pics\"", "alias = true"],
+        ),
+        (
+            "root /srv/www; location = /robots.txt { alias /srv/www/robots.txt; }",
+            &["path = \"/robots.txt\"  # nginx.conf:2\nfiles = \"/srv/www\""],
+        ),
+        (
+            "root /srv; location / { try_files $uri @app; }\n\
+             location @app { proxy_set_header X-A b; proxy_pass http://app; }",
+            &["files = \"/srv\"", "upstream = \"app\"", "set = \"X-A\"", "index = []"],
+        ),
+        (
+            "location / { proxy_pass http://app; } location ~* \\.(css|js)$ { root /srv; \
+             expires max; }",
+            &["when = \"path.matches(", "cache_control = \"max-age=315360000\""],
+        ),
+    ] {
+        let imported = imported(&one(inside), false);
+        lines.iter().for_each(|line| has(&imported, line));
+        lacks(&imported, "status = 501");
+        assert!(!imported.has_left(), "{inside}: {:#?}", imported.notes);
+    }
+}
+
+/// The files of a site with PHP would be its programs.
+#[test]
+fn what_another_program_answers_is_never_sent_as_a_file() {
+    let php = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }";
+    let with = imported(&one(&format!("root /srv; location / {{ index i.html; }} {php}")), false);
+    let (before, after) = with.configuration.split_once("path.matches(").unwrap();
+    assert!(!before.contains("files = "), "the expression comes first: {before}");
+    has(&with, "status = 501");
+    assert!(after.contains("files = \"/srv\""));
+    for inside in [
+        "root /srv; location / { try_files $uri $uri/ /index.php?$args; }",
+        "location / { root html; }",
+        "location / { root /srv/$host; }",
+        "root /srv; location / { try_files /down.html $uri; }",
+        "location ~ ^/(a|b)/ { alias /srv/; }",
+    ] {
+        let imported = imported(&one(inside), false);
+        lacks(&imported, "files = ");
+        assert!(imported.has_left(), "{inside}");
+    }
+    // An expression that our file cannot have.
+    let php = "location ~ (?=x)\\.php$ { fastcgi_pass 127.0.0.1:9000; }";
+    let with = imported(&one(&format!("root /srv; {php}")), false);
+    has(&with, "# files = \"/srv\"");
+    lacks(&with, "\nfiles = ");
+}
+
+#[test]
+fn another_path_is_sent_to_the_upstream() {
+    for (location, pass, lines) in [
+        (
+            "/api/",
+            "/",
+            &["prefix = \"/api/\"", "upstream_path = \"/\"", "from = \"http://app/\""][..],
+        ),
+        ("/api/", "/v2/", &["upstream_path = \"/v2/\"", "to = \"/api/\""]),
+        ("/api", "/", &["prefix = \"/api/\"", "upstream_path = \"/\"", "redirect = \"/api/\""]),
+        ("= /one", "/two", &["path = \"/one\"", "upstream_path = \"/two\""]),
+    ] {
+        let text = format!("location {location} {{ proxy_pass http://app{pass}; }}");
+        let imported = imported(&one(&text), false);
+        lines.iter().for_each(|line| has(&imported, line));
+        assert!(!imported.has_left(), "{text}");
+        assert_eq!(fate(&imported, "proxy_pass"), Fate::Different);
+    }
+}
+
+#[test]
+fn proxies_in_front_name_the_client() {
+    let http = "real_ip_header X-Forwarded-For; set_real_ip_from 10.0.0.0/8;";
+    let server = one("allow 192.0.2.0/24; deny all; location / { proxy_pass http://app; }");
+    let carried = imported(&server.replacen("http {", &format!("http {{ {http}"), 1), false);
+    has(&carried, "trusted_proxies = [\"10.0.0.0/8\"]");
+    has(&carried, "\nupstream = \"app\"");
+    let own = "real_ip_header CF-Connecting-IP; set_real_ip_from 10.0.0.0/8; \
+               location / { proxy_pass http://app; }";
+    has(&imported(&one(own), false), "trusted_field = \"CF-Connecting-IP\"");
+    // The address would be another one in one of the servers.
+    let two = format!("{} {}", one(own), "server { server_name b; location / { return 200 x; } }");
+    let two = two.replacen("} }\n ", "} ", 1) + "}";
+    let two = imported(&two, false);
+    lacks(&two, "trusted_proxies");
+    assert_eq!(fate(&two, "real_ip_header"), Fate::NotCarried);
+}
+
+#[test]
+fn logins_and_services_are_guards() {
+    let app = "location / { proxy_pass http://app; }";
+    let login = "auth_basic Inside; auth_basic_user_file /users;";
+    let carried = imported(&one(&format!("{login} {app}")), false);
+    has(&carried, "users = \"/users\"");
+    has(&carried, "realm = \"Inside\"");
+    has(&carried, "forward_login = true");
+    let any = format!("satisfy any; allow 10.0.0.0/8; deny all; {login} {app}");
+    let any = imported(&one(&any), false);
+    has(&any, "allow_from = [\"10.0.0.0/8\"]");
+    has(&any, "satisfy = \"any\"");
+    lacks(&any, "denied");
+    let none = imported(&one(&format!("satisfy any; {login} auth_request /x; {app}")), false);
+    has(&none, "# upstream = \"app\"");
+    let asks = "location = /auth { internal; proxy_pass http://127.0.0.1:4180/oauth2/auth; }\n\
+                location / { auth_request /auth; proxy_pass http://app; }";
+    let asks = imported(&one(asks), false);
+    has(&asks, "[route.auth]\nupstream = \"127.0.0.1:4180\"");
+    has(&asks, "path = \"/oauth2/auth\"");
+    // No client reaches an internal location.
+    has(&asks, "path = \"/auth\"  # nginx.conf:2\nanswer = \"404\\n\"");
+}
+
+#[test]
+fn errors_have_pages() {
+    let app = "location / { proxy_pass http://app; }";
+    let pages = format!(
+        "error_page 502 503 /page.html; location = /page.html {{ root /; internal; }} \
+         error_page 404 =200 https://a.example/; proxy_intercept_errors on; {app}"
+    );
+    let carried = imported(&one(&pages), false);
+    has(&carried, "statuses = [502, 503]");
+    has(&carried, "answer_file = \"/page.html\"");
+    has(&carried, "redirect = \"https://a.example/\"");
+    has(&carried, "intercept = true");
+    for other in ["404 /missing.html", "404 = @app", "497 =301 /x", "500 $x"] {
+        let text = format!("root /srv; error_page {other}; {app}");
+        let imported = imported(&one(&text), false);
+        lacks(&imported, "error_page]]");
+        assert_eq!(fate(&imported, "error_page"), Fate::NotCarried, "{other}");
+    }
+}
+
+#[test]
+fn cookies_get_other_attributes() {
+    let app = "location / { proxy_pass http://app; }";
+    let text = format!(
+        "proxy_cookie_path / \"/; HttpOnly\"; proxy_cookie_flags ~ secure samesite=lax; \
+         proxy_cookie_domain app.local a.example; {app}"
+    );
+    let carried = imported(&one(&text), false);
+    for line in
+        ["http_only = true", "secure = true", "same_site = \"lax\"", "domain = \"a.example\""]
+    {
+        has(&carried, line);
+    }
+    assert!(!carried.has_left());
+    let left = imported(&one(&format!("proxy_cookie_flags a secure; {app}")), false);
+    assert_eq!(fate(&left, "proxy_cookie_flags"), Fate::NotCarried);
+    assert!(!why(&left, "proxy_cookie_flags").is_empty());
+}
