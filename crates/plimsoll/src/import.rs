@@ -16,7 +16,8 @@ use crate::cli;
 
 mod glob;
 
-/// Imports a file. Fails with [`Failure::CheckFailed`] if a directive was not carried.
+/// Imports a file. Fails with [`Failure::CheckFailed`] if a directive was not carried, or with a
+/// difference.
 pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
     if let Some(output) = &flags.output
         && output.exists()
@@ -50,9 +51,13 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
         shown.for_each(|note| eprintln!("{note}"));
         eprintln!("plimsoll: {}", summary(&imported));
     }
-    if imported.has_left() {
+    if imported.differs() {
         let count = imported.count(Fate::NotCarried) + imported.count(Fate::Unprotected);
-        return Err(Failure::CheckFailed(format!("{count} of the directives were not carried")));
+        let text = format!(
+            "{count} of the directives were not carried, and {} with a difference",
+            imported.count(Fate::Different)
+        );
+        return Err(Failure::CheckFailed(text));
     }
     Ok(())
 }

@@ -128,6 +128,11 @@ const fn nginx_disk(open_files: &'static str) -> Kind {
     with(open_files, Recipe { config: include_str!("../peers/nginx-disk.conf"), ..NGINX })
 }
 
+/// nginx as a server of files, with this cache of open files.
+const fn nginx_files(open_files: &'static str) -> Kind {
+    with(open_files, Recipe { config: include_str!("../peers/nginx-files.conf"), ..NGINX })
+}
+
 /// Squid with this cache directory.
 const fn squid_disk(cache_dir: &'static str) -> Kind {
     with(cache_dir, Recipe { config: include_str!("../peers/squid-disk.conf"), ..SQUID })
@@ -159,10 +164,8 @@ pub(crate) const SERVERS: &[Server] = &[
     in_memory("squid", Kind::Peer(SQUID)),
     in_memory("caddy", Kind::Peer(CADDY)),
     of_files("plimsoll-files", Kind::PlimsollFiles),
-    of_files(
-        NGINX_FILES,
-        Kind::Peer(Recipe { config: include_str!("../peers/nginx-files.conf"), ..NGINX }),
-    ),
+    of_files(NGINX_FILES, nginx_files("max=1000 inactive=600s")),
+    of_files("nginx-files-default", nginx_files("off")),
     on_disk("plimsoll-disk", plimsoll_disk("1M", "once")),
     on_disk("plimsoll-disk-always", plimsoll_disk("1M", "always")),
     on_disk(NGINX_DISK, nginx_disk(NGINX_OPEN)),

@@ -127,6 +127,12 @@ impl Imported {
     pub fn has_left(&self) -> bool {
         self.notes.iter().any(|note| note.fate >= Fate::NotCarried)
     }
+
+    /// Whether some requests may have another answer than from the original.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.notes.iter().any(|note| note.fate >= Fate::Different)
+    }
 }
 
 /// Imports a text. `read` returns the files that a name or a pattern in an include stands for, or

@@ -230,6 +230,116 @@ server {{
     pair.compare(&all);
 }
 
+/// Files, other paths, pages of errors, logins, proxies in front, and sizes.
+#[test]
+fn nginx_and_its_imported_file_serve_every_day_alike() {
+    let home = Home::new();
+    let app = origin("app");
+    let theirs = free_port();
+    let at = home.path().display();
+    for dir in ["www", "www/docs", "www/docs/deep", "images"] {
+        std::fs::create_dir(home.path().join(dir)).unwrap();
+    }
+    for (file, text) in [
+        ("www/index.html", "home"),
+        ("www/about.html", "about"),
+        ("www/.dot", "dot"),
+        ("www/sorry.html", "sorry"),
+        ("www/docs/a.txt", "a"),
+        ("www/docs/deep/index.html", "deep"),
+        ("images/1.png", "picture"),
+    ] {
+        home.write(file, text);
+    }
+    // Of the password `secret`.
+    let users =
+        home.write("users", "jo:$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS\n");
+    let http = format!(
+        "set_real_ip_from 127.0.0.0/8;
+real_ip_header X-Forwarded-For;
+real_ip_recursive on;
+client_max_body_size 8;
+proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m;
+upstream app {{ server {}; }}
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name www.example;
+  root {at}/www;
+  error_page 404 /sorry.html;
+  error_page 502 =200 /sorry.html;
+  proxy_set_header Host $http_host;
+  proxy_set_header X-Remote-User $remote_addr;
+  add_header X-Cache $upstream_cache_status always;
+  location / {{ try_files $uri $uri.html $uri/ @app; }}
+  location @app {{ proxy_pass http://app; }}
+  location /docs/ {{ try_files $uri $uri/ =404; }}
+  location /pics/ {{ alias {at}/images/; expires 1h; }}
+  location ~* \\.(png|gif)x$ {{ root {at}/www; }}
+  location /v1/ {{ proxy_pass http://app/fresh/; }}
+  location = /one {{ proxy_pass http://app/fresh/two; }}
+  location /dead/ {{ proxy_pass http://127.0.0.1:1; }}
+  location /inside/ {{ internal; }}
+  location /large/ {{ client_max_body_size 32; proxy_pass http://app; }}
+  location /near/ {{ allow 192.0.2.0/24; deny all; proxy_pass http://app; }}
+  location /login/ {{
+    auth_basic Inside; auth_basic_user_file {users}; proxy_pass http://app/fresh/;
+  }}
+  location /fresh/ {{
+    proxy_cache pages; proxy_ignore_headers Set-Cookie; proxy_pass http://app;
+  }}
+}}
+",
+        app.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    const OF_FILES: &[Allowed] = &[Allowed {
+        why: "tags and content types of files are ours, and no cache keeps a page of an error",
+        applies: |request, theirs, ours| {
+            let same_cached = ours.field("cache-control") == theirs.field("cache-control");
+            theirs.status == 200
+                && theirs.status == ours.status
+                && theirs.body == ours.body
+                && (same_cached || request.target == "/dead/1")
+        },
+    }];
+    // Responses with files have no field of add_header.
+    let pair = Pair {
+        fields: &["x-seen-user", "x-origin"],
+        allowed: OF_FILES,
+        ..Pair::start(&home, ("nginx/nginx.conf", theirs), Some(&[21]), SMALL, hit)
+    };
+    let to = |path: &str| Request::get(path, "www.example");
+    let named = ["X-Forwarded-For: 192.0.2.7\r\n", "X-Forwarded-For: 192.0.2.7, 198.51.100.1\r\n"];
+    let login = "Authorization: Basic am86c2VjcmV0\r\n";
+    let mut all = Vec::new();
+    for at in 0..REQUESTS {
+        all.push(match at % 25 {
+            0..7 => to(&format!("/fresh/{}", at / 25 % 3)),
+            7 => to("/"),
+            8 => to("/about"),
+            9 => to(["/.dot", "/other/1"][at / 25 % 2]),
+            10 => to(["/docs/a.txt", "/docs/deep/"][at / 25 % 2]),
+            11 => to("/docs/missing"),
+            12 => to(["/pics/1.png", "/pics/2.png"][at / 25 % 2]),
+            13 => to(["/v1/a", "/v1/a?b=c"][at / 25 % 2]),
+            14 => to("/one"),
+            15 => to("/dead/1"),
+            16 => to("/inside/1"),
+            17 => to("/large/1").method("POST", "more than eight bytes"),
+            18 => to("/other/1").method("POST", "more than eight bytes"),
+            19 => to("/near/1"),
+            20 => to("/near/1").with(named[at / 25 % 2]),
+            21 => to("/login/a"),
+            22 => to("/login/a").with(login),
+            23 => to("/v1"),
+            _ => to("/none/1").with(named[at / 25 % 2]),
+        });
+    }
+    pair.compare(&all);
+}
+
 /// Rules that are not carried. Where they are, ours is closed or stores nothing.
 #[test]
 fn what_nginx_keeps_is_kept() {
@@ -237,6 +347,7 @@ fn what_nginx_keeps_is_kept() {
     let (app, files) = (origin("app"), origin("files"));
     let theirs = free_port();
     let at = home.path().display();
+    // Hashes of another kind, so the location is closed.
     let users = home.write("users", "jo:{PLAIN}x\n");
     let http = format!(
         "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m;

@@ -8,7 +8,9 @@ const SMALL: &str = "http_port 127.0.0.1:3128\nhttp_access allow localhost\nhttp
 fn the_file_goes_to_stdout_and_the_notes_to_stderr() {
     let home = Home::new();
     let file = home.write("squid.conf", SMALL);
-    let output = plimsoll(&["import", &file]).succeeded();
+    let output = plimsoll(&["import", &file]);
+    // A difference is no failure of the import, and the caller should look at it.
+    assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stdout.contains("\nallow_from = [\"127.0.0.1/32\", \"::1/128\"]"), "{output:?}");
     assert!(output.stderr.contains("looks like a configuration of squid"), "{output:?}");
     let note = "squid.conf:1: http_port: carried with a difference: ";
@@ -18,8 +20,11 @@ fn the_file_goes_to_stdout_and_the_notes_to_stderr() {
     plimsoll(&["check", &written]).succeeded();
     // A file that exists is not replaced without a word.
     plimsoll(&["import", &file, "-o", &written]).refused(&["plimsoll.toml exists", "--force"]);
-    let output = plimsoll(&["import", &file, "-o", &written, "--force"]).succeeded();
-    assert_eq!(output.stdout, "");
+    let output = plimsoll(&["import", &file, "-o", &written, "--force"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
+    // Requests behave the same.
+    let nginx = "http { server { listen 127.0.0.1:8080; location / { return 200 x; } } }\n";
+    plimsoll(&["import", "--from", "nginx", &home.write("nginx.conf", nginx)]).succeeded();
 }
 
 #[test]
@@ -49,7 +54,7 @@ fn included_files_are_read_beside_the_file() {
     let text = "http_port 127.0.0.1:3128\nacl ads dstdomain \"domains\"\nhttp_access deny ads\n\
                 include conf.d/*.conf\nhttp_access deny all\n";
     let file = home.write("squid.conf", text);
-    let output = plimsoll(&["import", &file]).succeeded();
+    let output = plimsoll(&["import", &file]);
     for part in ["deny_domains = [\"ads.example\"]", "allow_from = [\"127.0.0.1/32\""] {
         assert!(output.stdout.contains(part), "{output:?}");
     }
@@ -64,5 +69,6 @@ fn a_directory_that_cannot_be_read_is_not_an_empty_one() {
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stdout.contains("\nallow_from = []"), "{output:?}");
     let none = home.write("none.conf", format!("include missing.d/*.conf\n{SMALL}"));
-    plimsoll(&["import", &none]).succeeded();
+    let output = plimsoll(&["import", &none]);
+    assert!(output.stderr.contains("0 of the directives were not carried"), "{output:?}");
 }

@@ -35,9 +35,8 @@ pub(super) fn of<'d>(
             true => file.to_owned(),
             false => format!("/etc/nginx/{file}"),
         };
-        let text = format!("{file} needs bcrypt hashes, as `htpasswd -B` writes them");
         if let Some(one) = scope.get("auth_basic_user_file") {
-            nginx.notes.different(&one.at, text.clone());
+            nginx.notes.carried(&one.at);
             nginx.users.push((one.at.clone(), file.clone()));
         }
         nginx.notes.carried(&one.at);

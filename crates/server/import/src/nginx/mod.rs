@@ -104,7 +104,17 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
     }
     nginx.tree.section("purge").set("from", Vec::new(), "nginx has no PURGE");
     for (at, file) in std::mem::take(&mut nginx.users) {
-        if let Err(why) = input.files(&at, &file)? {
+        let is_bcrypt = |line: &str| {
+            let hash = line.split(':').nth(1).unwrap_or_default();
+            line.is_empty() || line.starts_with('#') || hash.starts_with("$2")
+        };
+        let found = input.files(&at, &file)?.and_then(|files| {
+            match files.iter().flat_map(|file| file.text.lines()).all(is_bcrypt) {
+                true => Ok(()),
+                false => Err(format!("{file} has hashes that are not bcrypt (htpasswd -B)")),
+            }
+        });
+        if let Err(why) = found {
             nginx.notes.unprotected(&at, why);
             let is_user = |one: &&mut Section| one.text("users") == Some(&file);
             for route in nginx.tree.all_mut("route").filter(is_user) {
