@@ -284,6 +284,16 @@ pub enum Path {
 }
 
 impl Path {
+    /// What follows this path, or this prefix, in a path of the route. `None`: the path is none of
+    /// the route, or the route has captures.
+    pub fn after<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        match self {
+            Path::Exact(text) => path.strip_prefix(text.as_bytes()),
+            Path::Prefix(text) => path.strip_prefix(text.trim_end_matches('/').as_bytes()),
+            Path::Start(_) | Path::Pattern(_) => None,
+        }
+    }
+
     /// Parses the path of a route: a pattern if it has a capture, or ends with `/*`; the start of
     /// paths if it ends with another `*`.
     ///

@@ -30,7 +30,6 @@
 #![forbid(unsafe_code)]
 
 mod nginx;
-mod squid;
 pub mod starter;
 #[cfg(test)]
 mod tests;
@@ -151,7 +150,7 @@ pub fn import(
     let mut input = Input::new(read, options.open);
     input.count_file(&at, text)?;
     let (tree, notes) = match source {
-        Source::Squid => squid::import(&at.file, text, &mut input)?,
+        Source::Squid => squid_import::import(&at.file, text, &mut input)?,
         Source::Nginx => nginx::import(&at.file, text, &mut input)?,
         Source::Vcl => vcl::import(&at.file, text, &mut input)?,
     };

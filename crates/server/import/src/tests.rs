@@ -1,5 +1,7 @@
 //! What the tests of all languages use.
 
+mod squid;
+
 use crate::{Fate, Imported, Note, Options, Source};
 
 /// Imports a text. The imported file is read by the server's own reader.

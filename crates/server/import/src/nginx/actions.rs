@@ -150,9 +150,17 @@ pub(super) fn wanted<'s>(
     scope: &'s Scope<'_>,
 ) -> Result<(Wanted<'s>, Option<String>), String> {
     let (scheme, rest) = pass.word(0).split_once("://").ok_or("the server is not a URL")?;
-    let (authority, uri) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // The path of a socket ends with a colon, if a URI follows.
+    let end = match rest.strip_prefix("unix:") {
+        Some(socket) => socket.find(':').map(|at| at + "unix:".len()),
+        None => rest.find('/'),
+    };
+    let (authority, uri) = rest.split_at(end.unwrap_or(rest.len()));
+    let uri = uri.strip_prefix(':').unwrap_or(uri);
+    let is_socket = authority.starts_with("unix:/");
     let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
-    if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
+    let is_server = !authority.is_empty() && (scheme == "http" || !authority.contains("unix:"));
+    if !known || !is_server || pass.word(0).contains('$') {
         return Err("the server is not a fixed host and port".to_owned());
     }
     let own = path.text();
@@ -169,7 +177,8 @@ pub(super) fn wanted<'s>(
             ));
         }
     };
-    let (host, forwarded) = sent(scope, authority);
+    // nginx names such a server so.
+    let (host, forwarded) = sent(scope, if is_socket { "localhost" } else { authority });
     let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
     let wanted = Wanted { at: pass.at.clone(), scheme, authority, host, forwarded, scope };
     Ok((wanted, upstream_path))

@@ -56,7 +56,7 @@ fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
         level.iter().filter(is_of_clients).cloned().collect()
     };
     let servers = || http.iter().filter(|one| one.name == "server");
-    let is_deep = |server: &Directive| server.inner().iter().any(|one| has_inside(one));
+    let is_deep = |server: &Directive| server.inner().iter().any(has_inside);
     let of_http = own(http);
     let words = |all: &[Directive]| -> Vec<(String, Vec<String>)> {
         let mut all: Vec<_> = all.iter().map(|one| (one.name.clone(), one.words.clone())).collect();

@@ -589,6 +589,4 @@ fn access_log(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
 }
 
 #[cfg(test)]
-mod everyday;
-#[cfg(test)]
 mod tests;

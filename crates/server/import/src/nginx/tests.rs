@@ -1,10 +1,12 @@
 //! Files of nginx, and what becomes of them. Each imported file is read by the server's own reader.
 
+mod everyday;
+
 use super::*;
 use crate::tests::{fate, has, lacks, why};
 use crate::{Fate, Imported, Options, Source};
 
-pub(super) fn imported(text: &str, open: bool) -> Imported {
+fn imported(text: &str, open: bool) -> Imported {
     crate::tests::imported(Source::Nginx, "nginx.conf", text, open)
 }
 
@@ -14,7 +16,7 @@ fn fates(imported: &Imported) -> Vec<(usize, Fate)> {
 }
 
 /// A server with this inside, on one address, with an upstream `app`.
-pub(super) fn one(inside: &str) -> String {
+fn one(inside: &str) -> String {
     format!(
         "http {{ upstream app {{ server 127.0.0.1:8001; server 127.0.0.1:8002 backup; }}\n\
          server {{ listen 127.0.0.1:80; server_name a.example; {inside} }} }}\n"

@@ -75,7 +75,10 @@ impl<'d> Upstreams<'d> {
         match self.blocks.get(wanted.authority.as_str()) {
             Some(block) => servers(&mut section, block, scheme, notes),
             None => {
-                let url = format!("{scheme}://{}", wanted.authority);
+                let url = match wanted.authority.starts_with("unix:") {
+                    true => wanted.authority.clone(),
+                    false => format!("{scheme}://{}", wanted.authority),
+                };
                 section.below("upstream.server").set("url", url, &wanted.at);
             }
         }

@@ -318,11 +318,7 @@ impl Routes {
 /// A path of a route with this text in place of the route's path or prefix. `None`: the route has
 /// no such path.
 fn replaced(path: &[u8], of: &config::Path, to: &str) -> Option<Vec<u8>> {
-    let rest = match of {
-        config::Path::Exact(_) => return Some(to.as_bytes().to_vec()),
-        config::Path::Prefix(prefix) => path.strip_prefix(prefix.trim_end_matches('/').as_bytes()),
-        _ => None,
-    };
+    let rest = of.after(path);
     let rest = crate::captures::encoded(rest?, true);
     debug_assert!(rest.is_empty() || rest.starts_with('/'), "prefixes are of whole segments");
     // The rest begins with a slash, so one of two slashes is left out.

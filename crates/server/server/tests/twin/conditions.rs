@@ -258,7 +258,7 @@ fn rules_redirect_and_rewrite_by_what_they_capture() {
 }
 
 #[test]
-fn a_route_sends_another_path_in_place_of_its_own() {
+fn a_route_sends_another_path_than_the_requested_one() {
     let config = || {
         let route = |path, to: &str| Route {
             path,

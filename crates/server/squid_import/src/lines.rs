@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::{Parsed, SyntaxError};
 use imported::input::Input;
 use imported::note::Place;
+use imported::{Parsed, SyntaxError};
 
 /// A directive: its name and its words.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Files of nginx with what operators write every day.
 
-use super::tests::{imported, one};
+use super::{imported, one};
 use crate::Fate;
 use crate::tests::{fate, has, lacks, why};
 
@@ -92,6 +92,18 @@ fn another_path_is_sent_to_the_upstream() {
         assert!(!imported.has_left(), "{text}");
         assert_eq!(fate(&imported, "proxy_pass"), Fate::Different);
     }
+}
+
+#[test]
+fn upstreams_are_at_unix_sockets() {
+    let text = "http { upstream app { server unix:/run/app.sock; }\n\
+                server { listen 80; location / { proxy_pass http://app; }\n\
+                location /b/ { proxy_pass http://unix:/run/b.sock:/c/; } } }";
+    let imported = imported(text, false);
+    has(&imported, "url = \"unix:/run/app.sock\"");
+    has(&imported, "url = \"unix:/run/b.sock\"");
+    has(&imported, "upstream_path = \"/c/\"");
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
 }
 
 #[test]

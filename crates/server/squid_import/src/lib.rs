@@ -4,6 +4,8 @@
 //! at the end. Ports where clients name their server become `[forward]` ([`access`]). Ports with
 //! `accel` become upstreams and routes ([`accel`]).
 
+#![forbid(unsafe_code)]
+
 mod accel;
 mod access;
 mod acl;
@@ -28,7 +30,7 @@ use self::peers::{Caches, Senders};
 use self::ports::Port;
 use self::shaping::Pools;
 use self::store::Stored;
-use crate::Parsed;
+use imported::Parsed;
 use imported::input::Input;
 use imported::limits::{LIST_MAX, NETWORKS_MAX};
 use imported::note::{Notes, Place};
@@ -67,7 +69,7 @@ const MEMORY: u64 = 256 << 20;
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
+pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
     let lines = parse(file, text, input)?;
     let notes = std::mem::take(&mut input.notes);
     let mut squid = Squid { notes, open: input.open, memory: MEMORY, ..Squid::default() };
@@ -255,6 +257,3 @@ fn texts_of(networks: &[IpNet]) -> Vec<String> {
 
 /// How rules that keep out domains without `-n` differ.
 const ADDRESSES: &str = "hosts that are addresses are not looked up by their names";
-
-#[cfg(test)]
-mod tests;
