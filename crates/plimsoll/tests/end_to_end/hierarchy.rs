@@ -26,6 +26,11 @@ pub(crate) struct Squid {
 impl Squid {
     /// `{at}` is its directory.
     pub(crate) fn start(home: &Home, name: &'static str, more: &str) -> Squid {
+        Squid::with_access(home, name, &format!("http_access allow all\n{more}"))
+    }
+
+    /// The same with other rules on who may use it.
+    pub(crate) fn with_access(home: &Home, name: &'static str, more: &str) -> Squid {
         let squid = program("squid", "squid");
         let own = home.path().join(name);
         fs::create_dir(&own).unwrap();
@@ -46,7 +51,6 @@ impl Squid {
 icp_port {icp}
 udp_incoming_address 127.0.0.2
 acl all_ src all
-http_access allow all_
 icp_access allow all_
 htcp_port {htcp}
 htcp_access allow all_

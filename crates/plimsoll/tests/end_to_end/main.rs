@@ -20,6 +20,7 @@ mod digests;
 mod disk;
 mod documentation;
 mod fleet;
+mod forward_rules;
 mod guards;
 mod hierarchy;
 mod http2;

@@ -21,6 +21,7 @@ pub mod flight;
 mod form_heads;
 pub mod forms;
 pub mod handover;
+pub mod hot;
 mod insert;
 pub mod key;
 pub mod limits;

@@ -12,13 +12,17 @@ use bcrypt::HashParts;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::limits::{PASSWORD_COST_MAX, PASSWORD_FILE_BYTES_MAX};
-use crate::{Lifetime, PacFile, When};
+use crate::{Lifetime, PacFile, Satisfy, When};
 
 /// The rules of forward mode.
 #[derive(Clone, Debug)]
 pub struct Forward {
     /// Networks whose clients may use the proxy.
     pub allow_from: Vec<IpNet>,
+    /// Networks whose clients may not use it, whatever `allow_from` says.
+    pub deny_from: Vec<IpNet>,
+    /// Whether a client needs an allowed network and a login, or one of them.
+    pub satisfy: Satisfy,
     /// Networks that may be reached although they are not public. The proxy's own addresses are
     /// reachable only if a network with exactly that address is listed.
     pub allow_to: Vec<IpNet>,
@@ -76,6 +80,8 @@ impl Default for Forward {
                 v6(0xfc00, 7),
                 v6(0xfe80, 10),
             ],
+            deny_from: Vec::new(),
+            satisfy: Satisfy::default(),
             allow_to: Vec::new(),
             ports: PORTS.map(|(first, last)| Ports { first, last }).to_vec(),
             connect_ports: vec![TLS_PORT],

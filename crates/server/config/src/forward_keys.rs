@@ -8,7 +8,9 @@ use toml::de::DeValue;
 use super::here::Here;
 use super::table::{Key, Table, keys};
 use super::value::{Kind, Setting, quoted, understood, words};
-use super::{ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Users, Via, ViaName};
+use super::{
+    ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Satisfy, Users, Via, ViaName,
+};
 
 understood!(Domain PasswordRealm Ports Protocol ViaName);
 
@@ -36,6 +38,12 @@ impl Setting for Users {
 impl Table for Forward {
     const KEYS: &'static [Key<Forward>] = keys![Forward;
         allow_from: Kind::Networks, allow_from, "Networks whose clients may use the proxy.";
+        deny_from: Kind::Networks, deny_from,
+            "Networks whose clients may not use the proxy, whatever allow_from says.",
+            example "[\"10.9.0.0/16\"]";
+        satisfy: Kind::Word(&["all", "any"]), satisfy,
+            "With users: whether a client needs both, an allowed network and a login, or one of \
+             them. With `any`, clients of allow_from need no password, and all others need one.";
         allow_to: Kind::Networks, allow_to,
             "Networks that may be reached although they are not public: an intranet, a test's \
              loopback. An address that the proxy itself listens on may be reached only if exactly \
@@ -79,6 +87,20 @@ impl Table for Forward {
         finish_abandoned: Kind::Flag, finish_abandoned,
             "The same as route.finish_abandoned, for forward listeners.";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        let has_login = self.users.is_some();
+        if !has_login && here.has("satisfy") {
+            here.mistake_of("satisfy", "it has no effect without users");
+        }
+        if has_login && self.satisfy == Satisfy::Any && here.has("no_login_from") {
+            here.mistake_of(
+                "no_login_from",
+                "with satisfy = \"any\" no client of allow_from needs a password: write these \
+                 networks in allow_from",
+            );
+        }
+    }
 }
 
 /// `[upgrade]`

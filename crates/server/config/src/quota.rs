@@ -57,6 +57,8 @@ pub struct Quota {
     pub when: Option<When>,
     /// Clients without this quota.
     pub except_from: Vec<IpNet>,
+    /// Whether the bytes that tunnels carry to the client count, too.
+    pub tunnels: bool,
     /// Whether responses have the fields `RateLimit` and `RateLimit-Policy`.
     pub fields: bool,
     /// Bytes of each of its tables.
@@ -206,6 +208,7 @@ impl Default for Quota {
             prefix: "/".to_owned(),
             when: None,
             except_from: Vec::new(),
+            tunnels: false,
             fields: false,
             memory: QUOTA_MEMORY_DEFAULT,
         }
@@ -226,13 +229,14 @@ impl Quota {
 
 impl Quota {
     /// Keys that have an effect only together with others: whether they have, and what they need.
-    fn effects(&self) -> [(&'static str, bool, &'static str); 10] {
+    fn effects(&self) -> [(&'static str, bool, &'static str); 11] {
         let (requests, bytes) = (self.requests.is_some(), self.bytes.is_some());
         let any = requests || bytes || self.concurrency.is_some();
         let (delays, is_of_network) = (self.over == Over::Delay, self.by == By::Network);
         [
             ("burst", requests, "`requests`"),
             ("bytes_burst", bytes, "`bytes`"),
+            ("tunnels", bytes, "`bytes`"),
             ("over", requests, "`requests`"),
             ("delay_max", delays, "over = \"delay\""),
             ("waiting_max", delays, "over = \"delay\""),
@@ -286,6 +290,9 @@ impl Table for Quota {
         bytes_burst: Kind::Bytes(1024, 1 << 40), bytes_burst,
             "Bytes that may be sent at once after a pause. Default: those of one second, at least \
              64KiB.", example "\"4MiB\"";
+        tunnels: Kind::Flag, tunnels,
+            "Whether the bytes that tunnels (CONNECT, WebSocket) carry to the client count for \
+             `bytes`: then tunnels are slowed down, too.";
         connections: Kind::Count(1, 1_000_000), connections,
             "Open connections, with by = \"network\" or \"all\". One more is closed without an \
              answer. Default: not limited.", example "100";

@@ -28,6 +28,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cache::hot::Hot;
 use cache::realm::{Realm, normal_authority};
 use http1::{Fields, RequestHead};
 use outcome::Hierarchy;
@@ -38,7 +39,6 @@ use upstream::group::Group;
 use upstream::members::{Member, Members, url_number};
 use upstream::registry::Registry;
 
-use crate::hot::Hot;
 use crate::limits::MEMBER_TRIES_MAX;
 use cache::backlog::{Backlog, Batch};
 

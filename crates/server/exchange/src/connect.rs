@@ -29,7 +29,7 @@ use crate::client::{ByteStream, Client, Gone, RequestBody, Response};
 use crate::fetch::unanswered;
 use crate::request::{Request, used};
 use crate::step::{Ending, Summary};
-use crate::tunnel::Tunnel;
+use crate::tunnel::{Pace, Tunnel};
 
 /// A fatal alert: unrecognized_name (RFC 8446, 6.2).
 const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x70";
@@ -84,8 +84,11 @@ impl<C: Client> Exchange<'_, C> {
         to_client: &[u8],
         summary: Summary,
     ) -> Ending {
-        let client = self.client.stream();
-        let tunnel = Tunnel { io: &self.request.worker.io, client, upstream };
+        let pools = self.pools_of_tunnel();
+        let pace = |bytes| self.charge_tunnel(&pools, bytes);
+        let pace = (!pools.is_empty()).then_some(&pace as &Pace<'_>);
+        let tunnel =
+            Tunnel { io: &self.request.worker.io, client: self.client.stream(), upstream, pace };
         let carried = tunnel.run(to_upstream, to_client).await;
         self.client.add_tunnelled(carried.down);
         self.tunnelled = carried.up;

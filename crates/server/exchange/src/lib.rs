@@ -47,7 +47,6 @@ mod from_disk;
 mod from_files;
 mod guard;
 pub mod hit;
-mod hot;
 pub mod limits;
 pub mod listener;
 pub mod logged;

@@ -191,6 +191,14 @@ impl Step {
     }
 }
 
+/// Bytes of a body that are charged at once, so that the slowest pool can pay for them.
+fn piece_bytes(quotas: &Quotas, pools: &[(usize, u64)]) -> usize {
+    let of_pool = |(at, _): &(usize, u64)| quotas.all()[*at].config.bytes;
+    let slowest = pools.iter().filter_map(of_pool).map(|rate| rate.per_second()).min();
+    let piece_bytes = slowest.unwrap_or(u64::MAX) / PACED_PIECES_PER_SECOND;
+    piece_bytes.clamp(PACED_BYTES_MIN, PACED_BYTES_MAX) as usize
+}
+
 impl<C: Client> Exchange<'_, C> {
     /// Whether a quota takes requests at this stage.
     #[inline]
@@ -308,10 +316,7 @@ impl<C: Client> Exchange<'_, C> {
     pub(crate) async fn send_paced(&mut self, content: &[u8]) -> Result<(), Gone> {
         let Some(quotas) = self.request.snapshot.quotas.clone() else { return Ok(()) };
         let pools = self.taken.as_ref().map(|taken| taken.pools.clone()).unwrap_or_default();
-        let of_pool = |(at, _): &(usize, u64)| quotas.all()[*at].config.bytes;
-        let slowest = pools.iter().filter_map(of_pool).map(|rate| rate.per_second()).min();
-        let piece_bytes = slowest.unwrap_or(u64::MAX) / PACED_PIECES_PER_SECOND;
-        let piece_bytes = piece_bytes.clamp(PACED_BYTES_MIN, PACED_BYTES_MAX) as usize;
+        let piece_bytes = piece_bytes(&quotas, &pools);
         // The head does not wait for the first piece.
         self.client.flush().await?;
         for piece in content.chunks(piece_bytes) {
@@ -335,7 +340,30 @@ impl<C: Client> Exchange<'_, C> {
         Ok(())
     }
 
-    /// The same for content that is in memory for this response alone.
+    /// The pools that the bytes of a tunnel are charged to.
+    pub(crate) fn pools_of_tunnel(&self) -> Vec<(usize, u64)> {
+        let (Some(quotas), Some(taken)) = (&self.request.snapshot.quotas, &self.taken) else {
+            return Vec::new();
+        };
+        let counts = |(at, _): &&(usize, u64)| quotas.all()[*at].config.tunnels;
+        taken.pools.iter().filter(counts).copied().collect()
+    }
+
+    /// Charges some of the bytes that a tunnel has sent. Returns how many, and how long it waits.
+    pub(crate) fn charge_tunnel(&self, pools: &[(usize, u64)], bytes: u64) -> (u64, Duration) {
+        let Some(quotas) = &self.request.snapshot.quotas else { return (bytes, Duration::ZERO) };
+        let bytes = bytes.min(piece_bytes(quotas, pools) as u64);
+        let mut charged = Charged { quotas, pools: &[], bytes };
+        match charged.charge(pools) {
+            Ok((wait, _)) => {
+                charged.are_sent();
+                (bytes, wait)
+            }
+            Err((wait, _)) => (0, wait),
+        }
+    }
+
+    /// [`Exchange::send_paced`] for content that is in memory for this response alone.
     pub(crate) async fn send_held(&mut self, content: &[&[u8]]) -> Result<(), Gone> {
         let io = Rc::clone(&self.request.worker.io);
         let _held = io.held(content.iter().map(|part| part.len()).sum());

@@ -20,6 +20,7 @@ use std::io;
 use std::net::Shutdown;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use core_io::limits::PIPED_BYTES_MAX;
 use core_io::{CoreIo, piped};
@@ -38,7 +39,12 @@ pub struct Tunnel<'t, C> {
     pub client: &'t C,
     /// The connection to the upstream.
     pub upstream: &'t Transport,
+    /// What slows the bytes to the client down.
+    pub pace: Option<&'t Pace<'t>>,
 }
+
+/// Charges some of the bytes that were sent to a client. Returns how many, and how long to wait.
+pub type Pace<'p> = dyn Fn(u64) -> (u64, Duration) + 'p;
 
 /// Bytes that a tunnel carried.
 #[derive(Clone, Copy, Debug)]
@@ -102,10 +108,10 @@ impl<C: ByteStream> Tunnel<'_, C> {
             of_client(&counters.bytes_sent),
             Some(&counters.tunnel_bytes_sent),
         ];
-        let up =
-            Direction { io, from: client, to: upstream, last, count: &counted.up, counters: up };
-        let count = &counted.down;
-        let down = Direction { io, from: upstream, to: client, last, count, counters: down };
+        let (count, pace) = (&counted.up, None);
+        let up = Direction { io, from: client, to: upstream, last, count, counters: up, pace };
+        let (count, pace) = (&counted.down, self.pace);
+        let down = Direction { io, from: upstream, to: client, last, count, counters: down, pace };
         let mut up = pin!(up.carry(to_upstream));
         let mut down = pin!(down.carry(to_client));
         let (mut up_ended, mut down_ended) = (false, false);
@@ -165,14 +171,17 @@ struct Direction<'t, F, T> {
     count: &'t Cell<u64>,
     /// The counters of bytes read, bytes written, and bytes that went through a tunnel.
     counters: [Option<&'t Count>; 3],
+    /// What slows it down.
+    pace: Option<&'t Pace<'t>>,
 }
 
 impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
     /// Carries bytes to the end of `from`, and passes the end on.
     async fn carry(&self, first: &[u8]) -> Result<(), Gone> {
         self.send(first).await?;
-        let plain = self.from.plain().zip(self.to.plain());
-        let mut is_burst = false;
+        // What goes through a pipe is more at a time than may be sent at once.
+        let plain = self.from.plain().zip(self.to.plain()).filter(|_| self.pace.is_none());
+        let (mut is_burst, mut charged) = (false, 0);
         loop {
             if let (true, Some((from, to))) = (is_burst, plain) {
                 is_burst = self.splice(from, to).await?;
@@ -188,7 +197,10 @@ impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
                 Ok(bytes[sent..].to_vec())
             });
             match step.await? {
-                Some(rest) => self.send(&rest?).await?,
+                Some(rest) => {
+                    self.send(&rest?).await?;
+                    self.slow_down(&mut charged).await;
+                }
                 None => {
                     // This fails if the far side has gone altogether.
                     if self.to.end().is_ok() {
@@ -196,6 +208,20 @@ impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
                     }
                     return Ok(());
                 }
+            }
+        }
+    }
+
+    /// Waits until the bytes that were sent since the last time may have been sent. The far side
+    /// waits too: nothing is read meanwhile.
+    async fn slow_down(&self, charged: &mut u64) {
+        let Some(pace) = self.pace else { return };
+        while *charged < self.count.get() {
+            let (more, wait) = pace(self.count.get() - *charged);
+            *charged += more;
+            if !wait.is_zero() {
+                time::sleep(wait).await;
+                self.last.set(time::now());
             }
         }
     }

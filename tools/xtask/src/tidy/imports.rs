@@ -29,7 +29,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "exchange",
         &[
-            &["limits", "hot"],
+            &["limits"],
             &["cluster"],
             &["listener", "shared"],
             &["snapshot", "seen"],

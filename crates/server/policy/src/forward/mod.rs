@@ -39,7 +39,7 @@ use runtime::time;
 
 pub use passwords::{Known, Passwords, Verifying};
 
-use config::{Domain, Forward, Ports};
+use config::{Domain, Forward, Ports, Satisfy, Users};
 use outcome::{Fault, Refusal};
 
 use crate::lifetimes::{Lifetimes, OF_FORWARD};
@@ -106,15 +106,24 @@ impl Rules {
         head: &RequestHead<'_>,
         passwords: Passwords<'_>,
     ) -> Result<Option<Arc<[u8]>>, Refusal> {
-        if !self.admits_client(client) {
-            return Err(Refusal::Client);
-        }
-        let is_known = |network: &IpNet| network.contains(&client.to_canonical());
-        let Some(users) = &self.config.users else { return Ok(None) };
-        if self.config.no_login_from.iter().any(is_known) {
-            return Ok(None);
-        }
+        let Some(users) = self.asks_login(client)? else { return Ok(None) };
         passwords.user(client, (head, http1::Name::ProxyAuthorization), users).await.map(Some)
+    }
+
+    /// The users of whom a client of this address must be one; `None`: it needs no login.
+    ///
+    /// # Errors
+    /// The client may not use the proxy.
+    fn asks_login(&self, client: IpAddr) -> Result<Option<&Users>, Refusal> {
+        let is_known = |network: &IpNet| network.contains(&client.to_canonical());
+        let users = self.config.users.as_ref();
+        match (self.admits_client(client), users, self.config.satisfy) {
+            (true, Some(_), Satisfy::Any) => Ok(None),
+            (true, _, Satisfy::All) if self.config.no_login_from.iter().any(is_known) => Ok(None),
+            (true, users, _) => Ok(users),
+            (false, Some(users), Satisfy::Any) => Ok(Some(users)),
+            (false, ..) => Err(Refusal::Client),
+        }
     }
 
     /// Whether responses have lifetimes.
@@ -143,10 +152,8 @@ impl Rules {
     /// The client may not use the proxy.
     pub fn pac(&self, client: IpAddr) -> Result<Option<&str>, Refusal> {
         let Some(pac) = &self.config.pac_file else { return Ok(None) };
-        match self.admits_client(client) {
-            true => Ok(Some(pac.text())),
-            false => Err(Refusal::Client),
-        }
+        // Who may use the proxy with a password finds it by the script.
+        self.asks_login(client).map(|_| Some(pac.text()))
     }
 
     /// Whether requests are judged by a condition.
@@ -243,7 +250,8 @@ impl Rules {
 
     fn admits_client(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
-        self.config.allow_from.iter().any(|net| net.contains(&client))
+        let is_of = |networks: &[IpNet]| networks.iter().any(|net| net.contains(&client));
+        is_of(&self.config.allow_from) && !is_of(&self.config.deny_from)
     }
 
     /// Nearly all authorities have no port.
@@ -480,6 +488,35 @@ mod tests {
         for text in ["8.8.8.8", "100.64.0.1", "2606:4700::1", "::ffff:8.8.8.8"] {
             assert!(!rules.admits_client(ip(text)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_network_or_a_login_may_be_enough() {
+        const HASH: &str = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
+        let of = |satisfy, no_login: &str| {
+            rules(|config| {
+                config.allow_from = vec!["10.0.0.0/8".parse().unwrap()];
+                config.deny_from = vec!["10.9.0.0/16".parse().unwrap()];
+                config.users = Some(Users::from_text(&format!("jo:{HASH}")).unwrap());
+                config.no_login_from = vec![no_login.parse().unwrap()];
+                config.satisfy = satisfy;
+            })
+        };
+        let asks =
+            |rules: &Rules, client: &str| rules.asks_login(ip(client)).map(|it| it.is_some());
+        let all = of(Satisfy::All, "10.1.0.0/16");
+        assert_eq!(asks(&all, "10.2.0.1"), Ok(true));
+        assert_eq!(asks(&all, "::ffff:10.1.0.1"), Ok(false));
+        assert_eq!(asks(&all, "10.9.0.1"), Err(Refusal::Client));
+        assert_eq!(asks(&all, "192.0.2.1"), Err(Refusal::Client));
+        let any = of(Satisfy::Any, "192.0.2.0/24");
+        assert_eq!(asks(&any, "10.2.0.1"), Ok(false));
+        assert_eq!(asks(&any, "10.9.0.1"), Ok(true));
+        assert_eq!(asks(&any, "192.0.2.1"), Ok(true), "it is no network of allow_from");
+        assert!(!all.admits_hit(ip("10.1.0.1"), b"a.example"), "an exchange decides");
+        let open = rules(|config| config.deny_from = vec!["10.9.0.0/16".parse().unwrap()]);
+        assert!(open.admits_hit(ip("10.1.0.1"), b"a.example"));
+        assert!(!open.admits_hit(ip("10.9.0.1"), b"a.example"));
     }
 
     #[test]

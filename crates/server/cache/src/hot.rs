@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use store::Key;
 
 /// Requests, counted and halved, from which on a URL is hot.
-pub(crate) const HOT_COUNT: u8 = 16;
+pub const HOT_COUNT: u8 = 16;
 /// The shortest window: below it, chance would decide what is hot.
 const WINDOW_MIN: u64 = 512;
 /// Counters; a power of two. Halving all of them takes a fraction of a millisecond.
@@ -32,7 +32,7 @@ const _: () = assert!(COUNTERS.is_power_of_two() && WINDOW_MIN < WINDOW_MAX);
 
 /// The counts, which all cores share. They take no memory until the first one.
 #[derive(Debug, Default)]
-pub(crate) struct Hot {
+pub struct Hot {
     counters: OnceLock<Box<[AtomicU8]>>,
     /// Requests of this window.
     counted: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Hot {
 impl Hot {
     /// Counts a request for a key, and returns whether the key is hot. `stored` is the number of
     /// stored responses; it is asked for once in a window.
-    pub(crate) fn note(&self, key: Key, stored: impl FnOnce() -> usize) -> bool {
+    pub fn note(&self, key: Key, stored: impl FnOnce() -> usize) -> bool {
         let none = || (0..COUNTERS).map(|_| AtomicU8::new(0)).collect();
         let counters = self.counters.get_or_init(none);
         let key = key.to_u128();
