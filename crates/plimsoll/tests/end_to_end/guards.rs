@@ -1,13 +1,16 @@
 //! Clients behind a proxy, guards, limits on bodies, error pages, maintenance and logs of names,
 //! from the file to curl, with nginx beside us where nginx has the same.
 
+use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{
-    CommandOutput, Home, OurServer, Running, SOON, free_port, nginx, plimsoll, program, run,
-    wait_for,
+    Accepting, CommandOutput, Home, OurServer, Running, SOON, free_port, nginx, plimsoll, program,
+    run, wait_for,
 };
 
 /// The answer of curl: the status and the body.
@@ -326,4 +329,43 @@ fn services_that_authorise_and_redirects_are_as_those_of_nginx() {
     };
     assert_eq!(lines(&us), lines(&them));
     assert!(lines(&us).contains(&"Location: /shop/new?a".to_owned()), "{:?}", lines(&us));
+}
+
+/// A permission is remembered as long as the service says, and not beyond a reload.
+#[test]
+fn permissions_are_forgotten_at_a_reload() {
+    let home = Home::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let service = Accepting::start(move |mut stream| {
+        let mut request = [0; 4096];
+        if !matches!(stream.read(&mut request), Ok(1..)) {
+            return;
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        let _ = stream.write_all(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nCache-Control: max-age=600\r\n\
+              Connection: close\r\n\r\n",
+        );
+    });
+    let server = OurServer::configured(&home.write(
+        "plimsoll.toml",
+        format!(
+            "[server]\nworkers = 1\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"login\"\nserver = [{{ url = \"http://{}\" }}]\n\
+             [[route]]\nanswer = \"inside\"\nauth = {{ upstream = \"login\" }}\n",
+            service.address
+        ),
+    ));
+    let at = server.address().to_string();
+    let ask = || assert_eq!(curl(&at, "/", &[]), (200, "inside".to_owned()));
+    (0..3).for_each(|_| ask());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    server.child.signal("HUP");
+    wait_for("the reload", SOON, || {
+        let metrics = crate::support::get(server.admin(), "/metrics");
+        metrics.contains("plimsoll_config_generation 2").then_some(())
+    });
+    (0..3).for_each(|_| ask());
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "it is asked once more");
 }

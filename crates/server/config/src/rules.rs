@@ -288,8 +288,9 @@ impl Config {
                     here.mistake_of(&format!("{at}.{key}"), wrong);
                 }
             }
-            let leads = |rule: &Rule| matches!(rule.action, Some(Action::Group(_)));
+            let leads = |rule: &Rule| rule.store && matches!(rule.action, Some(Action::Group(_)));
             let is_led = !matches!(route.action, Action::Group(_)) && self.rules.iter().any(leads);
+            let is_sent_on = is_led || matches!(route.action, Action::Group(_));
             let auth = route.guard.auth.as_ref().filter(|_| is_led && route.store);
             if let Some(name) = auth.and_then(|auth| auth.copy.first()) {
                 let text = format!(
@@ -299,7 +300,7 @@ impl Config {
                 here.mistake_of(&format!("{at}.auth.copy"), text);
             }
             for (key, rules) in [("request", &route.request), ("response", &route.response)] {
-                let is_stored = route.store && matches!(route.action, Action::Group(_));
+                let is_stored = route.store && is_sent_on;
                 let of_client = rules.iter().filter(|_| is_stored).find_map(|rule| {
                     let name = value_of_one_client(rule.value())?;
                     Some((rule, name)).filter(|_| key == "response" || rule.is_login())
@@ -316,7 +317,11 @@ impl Config {
                 let key = format!("{at}.when");
                 let checked = check(&key, when, Scope::Request, here);
                 let reads = checked.map_or(Reads::NONE, |checked| checked.reads());
-                let is_stored = route.store && matches!(route.action, Action::Group(_));
+                // A route that only answers changes nothing that is stored.
+                let changes = !route.request.is_empty() || !route.response.is_empty();
+                let is_led = is_led && changes;
+                let is_sent_on = is_led || matches!(route.action, Action::Group(_));
+                let is_stored = route.store && is_sent_on;
                 let why = differs_between_requests(reads).filter(|_| is_stored);
                 if let Some(why) = why {
                     here.mistake_of(&key, format!("{why}: write store = false too"));

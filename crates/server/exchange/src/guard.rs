@@ -137,6 +137,7 @@ impl Request {
                 known: &worker.shared.passwords,
                 verifying: &worker.verifying,
                 remembers: self.look == Look::Use,
+                overload: &worker.overload,
             };
             let judged = match guard.judge(self.peer.ip(), &self.head(), passwords).await {
                 Err(refusal) => Err((refusal, None)),

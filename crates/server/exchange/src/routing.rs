@@ -271,6 +271,7 @@ impl Request {
             known: &self.worker.shared.passwords,
             verifying: &self.worker.verifying,
             remembers: self.look == Look::Use,
+            overload: &self.worker.overload,
         };
         self.snapshot.forward.admit(self.peer.ip(), &self.head(), passwords).await
     }

@@ -124,6 +124,30 @@ fn a_stored_response_cannot_depend_on_what_differs_between_requests() {
     }
 }
 
+/// The same of a route that leads to no upstream by itself: a rule may lead its requests to one.
+#[test]
+fn what_is_of_one_client_is_found_where_only_a_rule_leads_to_an_upstream() {
+    let led = "[[rule]]\nwhen = \"path == '/x'\"\nupstream = 'site'\n";
+    let not_stored = format!("{led}store = false\n");
+    for (does, what) in [
+        ("response = [{ set = 'X-A', value = '{cookie.uid}' }]", "of one client"),
+        ("request = [{ set = 'Cookie', value = 'a={client}' }]", "a login"),
+        (
+            "when = \"client == '10.0.0.1'\"\nresponse = [{ set = 'X-A', value = 'b' }]",
+            "write store = false too",
+        ),
+    ] {
+        let route = format!("[[route]]\nanswer = 'no'\n{does}\n");
+        let wrong = parse(&format!("{route}{led}")).unwrap_err();
+        assert!(wrong.contains(what), "{does}: {wrong}");
+        assert!(parse(&format!("{route}store = false\n{led}")).is_ok(), "{does}");
+        assert!(parse(&format!("{route}{not_stored}")).is_ok(), "{does}");
+        assert!(parse(&route).is_ok(), "{does}: nothing leads to an upstream");
+    }
+    let plain = format!("[[route]]\nanswer = 'no'\nwhen = \"client == '10.0.0.1'\"\n{led}");
+    assert!(parse(&plain).is_ok(), "it changes nothing");
+}
+
 /// As rules that `check` had accepted and that leaked one client's response to others.
 #[test]
 fn a_changed_message_of_one_client_is_not_stored() {

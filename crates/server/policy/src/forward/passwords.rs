@@ -6,6 +6,8 @@
 //! file changes the result. Requests that wait with the same password find it verified when it is
 //! their turn.
 //!
+//! A core that sheds requests sheds those that would be verified, too, before they are.
+//!
 //! What never happens: a core hashes; more requests wait than a limit; one network of clients keeps
 //! another one waiting for more than one of its passwords; a client can distinguish an
 //! unknown name from a wrong password, by the answer or by its time.
@@ -26,6 +28,7 @@ use store::KeyHasher;
 use transport::shares::ClientNetwork;
 
 use crate::limits::{PASSWORD_KNOWN_FOR, PASSWORDS_KNOWN_MAX, PASSWORDS_WAITING_MAX};
+use crate::overload::Overload;
 use config::Users;
 use outcome::Refusal;
 
@@ -214,6 +217,8 @@ pub struct Passwords<'p> {
     pub verifying: &'p Verifying,
     /// Whether a verified password is remembered.
     pub remembers: bool,
+    /// The core's load: while it sheds, it verifies passwords only for those who get a turn.
+    pub overload: &'p Overload,
 }
 
 impl Passwords<'_> {
@@ -228,6 +233,10 @@ impl Passwords<'_> {
         let hash = users.hash_of(&given.user);
         let name: Arc<[u8]> = given.user.as_slice().into();
         let is_known = hash.is_some_and(|hash| self.known.holds(self.known.key(&given, hash)));
+        // A hash costs more than most requests to an upstream.
+        if !is_known && self.remembers && self.overload.sheds_of(client) {
+            return Err(Refusal::Overload);
+        }
         if is_known || self.verified(client, users, given, hash).await? {
             Ok(name)
         } else {

@@ -16,9 +16,9 @@ use crate::conditions::{answer, rule, with};
 use crate::world::{Client, World, each_way, reverse};
 
 /// `a:b`, by the cheapest hash that there is.
-const USERS: &str = "a:$2y$04$7qpibGBGC54bhHYsjP9fm.pDO99MgNCebwK0uPNhJexlZsmo.jmeS\n";
+pub(crate) const USERS: &str = "a:$2y$04$7qpibGBGC54bhHYsjP9fm.pDO99MgNCebwK0uPNhJexlZsmo.jmeS\n";
 /// `a:b` and `a:c`.
-const LOGIN: &str = "Authorization: Basic YTpi\r\n";
+pub(crate) const LOGIN: &str = "Authorization: Basic YTpi\r\n";
 const WRONG: &str = "Authorization: Basic YTpj\r\n";
 
 fn guarded(prefix: &str, guard: Guard) -> Route {

@@ -342,6 +342,49 @@ fn no_request_pays_with_its_quota_for_a_503() {
     });
 }
 
+/// Neither a service nor a password costs anything for a request that is shed. What was verified
+/// before is served.
+#[test]
+fn what_is_shed_asks_no_service_and_verifies_no_password() {
+    let mut config = reverse();
+    let named = config.groups[0].name.clone();
+    let route = |prefix: &str, guard| config::Route {
+        path: config::Path::Prefix(prefix.to_owned()),
+        guard,
+        ..config::Route::to(&named)
+    };
+    let auth = config::Auth {
+        upstream: named.clone(),
+        path: "/check?size=3".to_owned(),
+        timeout: 2 * SECOND,
+        ..config::Auth::default()
+    };
+    let service = config::Guard { auth: Some(auth), ..config::Guard::default() };
+    let users = Some(config::Users::from_text(crate::guards::USERS).unwrap());
+    let login = config::Guard { users, ..config::Guard::default() };
+    config.routes =
+        vec![route("/service", service), route("/login", login), route("/", <_>::default())];
+    each_version(&sim::Options::new(1), &config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let stored = ["/service/a?size=5&cc=max-age=600", "/login/a?size=5&cc=max-age=600"];
+        let (right, other) = (crate::guards::LOGIN, "Authorization: Basic YTpk\r\n");
+        for target in stored {
+            assert_eq!(client.get(target, right).await.status, 200);
+        }
+        let burns = burning();
+        sleep(5 * SECOND).await;
+        let asked = world.origin.seen.borrow().len();
+        assert_eq!(client.get(stored[0], "").await.status, 503, "the service is not asked");
+        assert_eq!(client.get(stored[1], right).await.status, 200, "the password is known");
+        assert_eq!(client.get(stored[1], other).await.status, 503, "nothing is hashed");
+        assert_eq!(world.origin.seen.borrow().len(), asked);
+        burns.set(false);
+        sleep(10 * SECOND).await;
+        assert_eq!(client.get(stored[0], "").await.status, 200);
+        assert_eq!(client.get(stored[1], other).await.status, 401);
+    });
+}
+
 #[test]
 fn shedding_can_be_turned_off() {
     let mut config = reverse();
