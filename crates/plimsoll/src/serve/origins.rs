@@ -21,7 +21,7 @@ pub(super) fn try_in_background(origins: Vec<String>) {
 }
 
 fn hint(url: &str) -> Option<String> {
-    let origin = Origin::from_url(url).ok()?;
+    let origin = Origin::from_url(url).ok().filter(Origin::is_host)?;
     let mut last = None;
     for address in origin.host_and_port(origin.default_port()).to_socket_addrs().ok()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -45,6 +45,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         assert_eq!(hint(&url), None);
+        assert_eq!((hint("unix:/none"), hint("srv:_http._tcp.none")), (None, None));
         drop(listener);
         let hint = hint(&url).unwrap();
         assert!(hint.contains("refused") && hint.contains(&format!("curl -i {url}")), "{hint}");

@@ -149,17 +149,19 @@ fn an_application_at_a_unix_socket_is_served_as_by_nginx() {
     assert_eq!(servers[0]["server"], format!("unix:{socket}"));
 }
 
-/// nginx connects to our Unix socket and names the client. The socket lives through a restart in
+/// nginx and HAProxy connect to our Unix sockets and name the client. The socket lives through a restart in
 /// place, and its file through neither a crash nor the end.
 #[test]
-fn nginx_names_the_client_at_our_unix_socket() {
+fn proxies_name_the_client_at_our_unix_sockets() {
     let home = Home::new();
     let (port, socket) = (free_port(), home.at("ours.sock"));
+    let (haproxy_port, proxied) = (free_port(), home.at("proxied.sock"));
     let text = format!(
         "[server]\nadmin = \"127.0.0.1:0\"\n\
          [[listen]]\naddress = \"unix:{socket}\"\nmode = \"0622\"\n\
          trusted_proxies = [\"unix\"]\n\
-         [[route]]\nallow_from = [\"192.0.2.7\"]\nanswer = \"hello\"\n"
+         [[listen]]\naddress = \"unix:{proxied}\"\nproxy_from = [\"unix\"]\n\
+         [[route]]\nallow_from = [\"192.0.2.7\", \"127.0.0.1\"]\nanswer = \"hello\"\n"
     );
     let file = home.write("plimsoll.toml", text);
     // A process that has crashed left a socket.
@@ -177,6 +179,13 @@ fn nginx_names_the_client_at_our_unix_socket() {
     let at = home.path().join("nginx");
     fs::create_dir_all(&at).unwrap();
     let _nginx = nginx(&at, port, &http);
+    let conf = format!(
+        "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+         listen app\n bind 127.0.0.1:{haproxy_port}\n server a unix@{proxied} send-proxy-v2\n"
+    );
+    let mut haproxy = Command::new(program("haproxy", "haproxy"));
+    let _haproxy = Running::start(haproxy.args(["-f", &home.write("haproxy.cfg", conf)]));
+    wait_for("HAProxy", SOON, || std::net::TcpStream::connect(("127.0.0.1", haproxy_port)).ok());
     let curl = |args: &[&str]| {
         let mut curl = Command::new(program("curl", "curl"));
         curl.args(["-s", "-w", " %{http_code} %{http_version}"]).args(args);
@@ -186,6 +195,9 @@ fn nginx_names_the_client_at_our_unix_socket() {
     let works = || {
         assert_eq!(by_nginx("/yes"), "hello 200 1.1");
         assert!(by_nginx("/no").ends_with(" 403 1.1"));
+        // A PROXY header names the client, too.
+        let by_haproxy = format!("http://127.0.0.1:{haproxy_port}/");
+        assert_eq!(curl(&[&by_haproxy]), "hello 200 1.1");
         let ours = |args: &[&str]| {
             let all = ["--unix-socket", &socket, "http://site/"];
             curl(&[&all[..], args].concat())

@@ -558,7 +558,7 @@ impl Table for ServerTable {
         }
         let Some(server) = self.server() else { return };
         let origin = &server.origin;
-        let is_name = origin.addresses.is_empty() && origin.service().is_none();
+        let is_name = origin.addresses.is_empty() && origin.is_host();
         if self.addresses == Addresses::All && !is_name {
             here.mistake_of("addresses", "only the name of a host has several addresses");
         }

@@ -361,8 +361,7 @@ impl Config {
             of.parents.iter_mut().chain(of.asked.iter_mut().map(|peer| &mut peer.group))
         });
         let servers = self.groups.iter_mut().chain(peers).flat_map(|group| &mut group.servers);
-        let of_name =
-            |origin: &&mut Origin| origin.addresses.is_empty() && origin.service().is_none();
+        let of_name = |origin: &&mut Origin| origin.addresses.is_empty() && origin.is_host();
         servers.map(|server| &mut server.origin).filter(of_name)
     }
 
@@ -537,6 +536,11 @@ impl Origin {
     /// Whether it is at a Unix socket.
     pub fn is_unix(&self) -> bool {
         self.authority.starts_with(UNIX)
+    }
+
+    /// Whether it is a host: neither a Unix socket nor a service.
+    pub fn is_host(&self) -> bool {
+        !self.is_unix() && self.service().is_none()
     }
 
     /// The name of the service, if it is one (SRV).

@@ -405,7 +405,7 @@ impl Default for Ejection {
 impl Origin {
     /// The host without brackets and port, and the port.
     pub fn host_and_port(&self, default_port: u16) -> (&str, u16) {
-        if self.is_unix() || self.service().is_some() {
+        if !self.is_host() {
             // No name: nothing is looked up.
             return ("127.0.0.1", default_port);
         }

@@ -153,9 +153,6 @@ impl Server {
             }
         }
         server.process.obtain(acme.as_ref());
-        if server.predecessor.is_some() {
-            server.sockets.own_files();
-        }
         Ok(server)
     }
 
@@ -244,6 +241,10 @@ impl Server {
     /// When a core has panicked. The others are stopped before.
     pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
         let mut running = self.threads.len();
+        if self.predecessor.is_some() && !self.stop.is_stopped() {
+            // The process before knows that this one serves.
+            self.sockets.own_files();
+        }
         while running > 0 {
             self.look_for_maintenance();
             match self.next_event() {

@@ -107,11 +107,17 @@ impl SocketFile {
         if !self.is_ours.load(Relaxed) {
             return Ok(());
         }
-        std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(rights.mode))?;
-        match rights {
-            SocketRights { uid: None, gid: None, .. } => Ok(()),
-            SocketRights { uid, gid, .. } => lchown(&self.path, *uid, *gid),
+        let SocketRights { mode, uid, gid } = *rights;
+        let now = std::fs::symlink_metadata(&self.path)?;
+        // A process that has given up its privileges may not change what is right already.
+        if now.mode() & 0o7777 != mode {
+            std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(mode))?;
         }
+        let differs = |wanted: Option<u32>, now: u32| wanted.is_some_and(|wanted| wanted != now);
+        if differs(uid, now.uid()) || differs(gid, now.gid()) {
+            lchown(&self.path, uid, gid)?;
+        }
+        Ok(())
     }
 
     /// The file of an inherited socket with this address, which stays until [`SocketFile::own`].

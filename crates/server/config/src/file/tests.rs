@@ -144,6 +144,67 @@ fn a_setting_without_effect_is_a_mistake() {
 }
 
 #[test]
+fn a_mistake_at_a_unix_socket_is_shown_where_it_is() {
+    let upstream = "[[upstream]]\nname = 's'\nserver = [{ url = 'http://127.0.0.1:1' }]\n";
+    let listen = |lines: &str| mistakes(&format!("[[listen]]\n{lines}{upstream}"));
+    for (lines, at, what) in [
+        ("address = 'unix:x'\n", (2, 11), "absolute path"),
+        ("address = '127.0.0.1:0'\nmode = '0600'\n", (3, 8), "only a Unix socket"),
+        ("address = '127.0.0.1:0'\ntrusted_proxies = ['unix']\n", (3, 19), "only a Unix socket"),
+        ("address = '127.0.0.1:0'\nproxy_from = ['unix']\n", (3, 14), "only a Unix socket"),
+        ("address = 'unix:/x'\nmode = '999'\n", (3, 8), "octal"),
+        ("address = 'unix:/x'\nowner = 'no-such-user'\n", (3, 9), "no user"),
+        ("address = 'unix:/x'\ngroup = 'no-such-group'\n", (3, 9), "no group"),
+        ("address = 'unix:/x'\nrole = 'forward'\n", (2, 11), "by their addresses"),
+        ("address = 'unix:/x'\n[[listen]]\naddress = 'unix:/x'\n", (4, 11), "another listener"),
+    ] {
+        let found = listen(lines);
+        assert_eq!((found[0].0, found[0].1), at, "{lines}{found:?}");
+        assert!(found[0].2.contains(what), "{what}: {}", found[0].2);
+    }
+    let well = "address = 'unix:/x'\nmode = '0666'\nowner = 'root'\ntrusted_proxies = ['unix']\n";
+    let config = parse(&format!("[[listen]]\n{well}{upstream}")).unwrap().config;
+    let listener = &config.listeners[0];
+    assert_eq!((listener.rights.mode, listener.rights.uid), (0o666, Some(0)));
+    let front = listener.front.as_ref().unwrap();
+    let unknown = "0.0.0.0".parse().unwrap();
+    assert!(front.trusts(unknown) && !front.trusts_named(unknown));
+}
+
+#[test]
+fn a_mistake_in_a_session_or_in_several_servers_is_shown_where_it_is() {
+    let name = "url = 'http://a.example', addresses = 'all'";
+    let names = vec![format!("{{ {name} }}"); 5].join(", ");
+    for (lines, line, what) in [
+        ("server = [{ url = 'http://127.0.0.1:1', id = 'a' }]\n", 5, "[upstream.sticky]"),
+        ("server = [{ url = 'http://127.0.0.1:1', id = 'a b' }]\nsticky = {}\n", 5, "separators"),
+        (
+            "server = [{ url = 'http://127.0.0.1:1', id = 'a' }, { url = 'http://h', id = 'a' }]\n\
+             sticky = {}\n",
+            5,
+            "two servers would be `a`",
+        ),
+        ("server = [{ url = 'http://127.0.0.1:1', addresses = 'all' }]\n", 5, "several addresses"),
+        ("server = [{ url = 'srv:_http._tcp.a.example', id = 'a' }]\n", 5, "leave out id"),
+        ("server = [{ url = 'srv:10.0.0.1' }]\n", 5, "_http._tcp"),
+        (&format!("server = [{names}]\n"), 5, "at most 128 servers"),
+        ("server = [{ url = 'http://h' }]\nhash_by = 'client'\n", 6, "balance = \"hash\""),
+        ("server = [{ url = 'http://h' }]\nsticky = { cookie = 'a b' }\n", 6, "of a cookie"),
+        ("server = [{ url = 'http://h' }]\nsticky = { path = 'a' }\n", 6, "a slash"),
+        (
+            "server = [{ url = 'http://h' }]\nsticky = { same_site = 'none', secure = false }\n",
+            6,
+            "SameSite=None",
+        ),
+    ] {
+        let listen = "[[listen]]\naddress = '127.0.0.1:0'\n";
+        let found = mistakes(&format!("{listen}[[upstream]]\nname = 's'\n{lines}"));
+        assert_eq!(found[0].0, line, "{lines}{found:?}");
+        assert!(found[0].2.contains(what), "{what}: {}", found[0].2);
+    }
+}
+
+#[test]
 fn an_unknown_key_is_shown_with_the_nearest_one() {
     let text = format!("{SMALL}[limits]\nidle_keepalive = '1s'\nhead_tmeout = '1s'\nnothing = 1\n");
     let found = mistakes(&text);
