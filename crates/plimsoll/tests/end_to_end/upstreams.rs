@@ -149,8 +149,8 @@ fn an_application_at_a_unix_socket_is_served_as_by_nginx() {
     assert_eq!(servers[0]["server"], format!("unix:{socket}"));
 }
 
-/// nginx and HAProxy connect to our Unix sockets and name the client. The socket lives through a restart in
-/// place, and its file through neither a crash nor the end.
+/// nginx and HAProxy connect to our Unix sockets and name the client. The socket lives through a
+/// restart in place, and its file through neither a crash nor the end.
 #[test]
 fn proxies_name_the_client_at_our_unix_sockets() {
     let home = Home::new();
