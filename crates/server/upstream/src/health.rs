@@ -93,7 +93,12 @@ impl Check {
     }
 
     async fn run(self, core: Rc<Upstreams>, check: HealthCheck) {
+        let asked = self.member().state.addresses();
         let answer = time::timeout(check.timeout, self.ask(&core, &check)).await;
+        if asked != self.member().state.addresses() {
+            // Another server is in its place now.
+            return;
+        }
         if answer == Ok(Err(Fault::NoDescriptor)) {
             // This says nothing about the server.
             return;
