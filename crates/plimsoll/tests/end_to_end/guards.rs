@@ -351,8 +351,8 @@ fn permissions_are_forgotten_at_a_reload() {
     let server = OurServer::configured(&home.write(
         "plimsoll.toml",
         format!(
-            "[server]\nworkers = 1\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
-             [[upstream]]\nname = \"login\"\nserver = [{{ url = \"http://{}\" }}]\n\
+            "[server]\nworkers = 1\nadmin = \"127.0.0.1:0\"\n\
+             [[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"login\"\nserver = [{{ url = \"http://{}\" }}]\n\
              [[route]]\nanswer = \"inside\"\nauth = {{ upstream = \"login\" }}\n",
             service.address
         ),
@@ -368,4 +368,36 @@ fn permissions_are_forgotten_at_a_reload() {
     });
     (0..3).for_each(|_| ask());
     assert_eq!(asked.load(Ordering::SeqCst), 2, "it is asked once more");
+}
+
+/// Pages name the error and the request, for HTML and JSON, and a part of a site has another one.
+#[test]
+fn an_error_page_says_which_request_failed() {
+    let home = Home::new();
+    home.write("sorry.html", "<style>p { margin: 0 }</style><p>{status} {reason}, {request_id}\n");
+    home.write("sorry.json", "{\"status\":{status},\"request\":\"{request_id}\"}\n");
+    let dead = free_port();
+    let server = OurServer::configured(&home.write(
+        "plimsoll.toml",
+        format!(
+            "[server]\nworkers = 1\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+             [request_id]\ntake = \"all\"\n[[upstream]]\nname = \"app\"\n\
+             server = [{{ url = \"http://127.0.0.1:{dead}\" }}]\n\
+             [[error_page]]\nstatuses = [502, 503]\nanswer_file = \"sorry.html\"\nfill = true\n\
+             [[route]]\nupstream = \"app\"\n[[route.part]]\nprefix = \"/api\"\n\
+             [[route.part.error_page]]\nstatuses = [502, 503]\nanswer_file = \"sorry.json\"\n\
+             fill = true\n"
+        ),
+    ));
+    let at = server.address().to_string();
+    let known = ["-H", "X-Request-Id: abc-1"];
+    let (status, page) = curl(&at, "/", &known);
+    let name = if status == 502 { "Bad Gateway" } else { "Service Unavailable" };
+    let style = "<style>p { margin: 0 }</style>";
+    assert_eq!(page, format!("{style}<p>{status} {name}, abc-1\n"));
+    let (status, json) = curl(&at, "/api/x", &known);
+    assert_eq!(json, format!("{{\"status\":{status},\"request\":\"abc-1\"}}\n"));
+    let (_, own) = curl(&at, "/api/x", &["-H", "X-Request-Id: \"<b>"]);
+    let id = own.split("request\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{own}");
 }

@@ -16,6 +16,8 @@ pub struct ErrorPage {
     pub status: Option<u16>,
     /// Whether it is for errors of upstreams too.
     pub intercept: bool,
+    /// Whether `{status}`, `{reason}` and `{request_id}` in its text are replaced.
+    pub fill: bool,
 }
 
 /// What is sent.
@@ -41,6 +43,7 @@ pub(crate) struct ErrorPageTable {
     pub(crate) redirect: Option<String>,
     pub(crate) status: Option<u16>,
     pub(crate) intercept: bool,
+    pub(crate) fill: bool,
 }
 
 impl Table for ErrorPageTable {
@@ -57,6 +60,9 @@ impl Table for ErrorPageTable {
             "The status that is sent. Default: that of the error.", example "200";
         intercept: Kind::Flag, intercept,
             "Whether it takes the place of the upstream's errors too, fetched or stored.";
+        fill: Kind::Flag, fill,
+            "Whether `{status}`, `{reason}` and `{request_id}` in the text are replaced: by the \
+             status of the error, its name, and the number of the request that [request_id] gives.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
@@ -67,6 +73,9 @@ impl Table for ErrorPageTable {
         let pages = [self.answer.is_some(), of_file, self.redirect.is_some()];
         if pages.into_iter().filter(|is_there| *is_there).count() != 1 {
             here.mistake_here("an error page has one of answer, answer_file and redirect");
+        }
+        if self.fill && self.redirect.is_some() {
+            here.mistake_of("fill", "a redirect has no text");
         }
         let written =
             |url: &String| http1::write::field(&mut Vec::new(), b"Location", url.as_bytes());
@@ -100,7 +109,7 @@ impl ErrorPageTable {
             Some(Page::Redirect(_)) => Some(self.status.unwrap_or(302)),
             _ => self.status,
         };
-        let (statuses, intercept) = (self.statuses.clone(), self.intercept);
-        Some(ErrorPage { statuses, page: page?, status, intercept })
+        let ErrorPageTable { statuses, intercept, fill, .. } = self.clone();
+        Some(ErrorPage { statuses, page: page?, status, intercept, fill })
     }
 }

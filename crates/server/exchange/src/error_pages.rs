@@ -30,7 +30,7 @@ impl Request {
 
     /// What is sent in place of our own error with this status.
     pub(crate) fn own_page(&self, status: u16) -> Option<Answered> {
-        self.error_page(status, false).map(|page| answered(page, status))
+        self.error_page(status, false).map(|page| answered(page, status, &self.id_text()))
     }
 }
 
@@ -43,7 +43,7 @@ impl<C: Client> Exchange<'_, C> {
         (outcome, upstream): (Outcome, Option<SocketAddr>),
     ) -> Option<Ending> {
         let page = self.request.error_page(status, true)?;
-        let Answered { status, mut lines, text } = answered(page, status);
+        let Answered { status, mut lines, text } = answered(page, status, &self.request.id_text());
         keep(&mut lines, fields);
         let own = Own {
             status,

@@ -8,6 +8,8 @@
 //! [`continued`] requests the remainder of a body whose beginning a client already has. [`pass`]
 //! passes a request through.
 
+use std::borrow::Cow;
+
 use cache::key::{DeviceClass, KeySettings};
 use cache::stored::Head;
 use cache::variants::offered_tag;
@@ -265,13 +267,16 @@ impl Request {
     /// Appends the number of the request, if it is sent on.
     fn append_id(&self, out: &mut Vec<u8>) {
         let Some(id) = &self.snapshot.config.request_id else { return };
-        let new = self.id.map(|id| format!("{id:032x}")).unwrap_or_default();
-        let value = match self.given_id() {
-            b"" => new.as_bytes(),
-            given => given,
-        };
         // The configuration was checked.
-        let _ = write::field(out, id.field.as_bytes(), value);
+        let _ = write::field(out, id.field.as_bytes(), self.id_text().as_bytes());
+    }
+
+    /// The number of the request: that which it came with, or ours; empty if it has none.
+    pub(crate) fn id_text(&self) -> Cow<'_, str> {
+        match std::str::from_utf8(self.given_id()) {
+            Ok(given) if !given.is_empty() => Cow::Borrowed(given),
+            _ => Cow::Owned(self.id.map(|id| format!("{id:032x}")).unwrap_or_default()),
+        }
     }
 
     /// Appends our conditions and our range.

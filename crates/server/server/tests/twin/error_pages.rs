@@ -13,7 +13,7 @@ use crate::world::{ADMIN, Client, World, each_way};
 fn page(statuses: &[u16], text: &str) -> ErrorPage {
     let of_type = "text/html; charset=utf-8".to_owned();
     let page = Page::Content { of_type, text: text.to_owned() };
-    ErrorPage { statuses: statuses.to_vec(), page, status: None, intercept: false }
+    ErrorPage { statuses: statuses.to_vec(), page, status: None, intercept: false, fill: false }
 }
 
 fn at(prefix: &str) -> Route {
