@@ -61,7 +61,7 @@ impl Sink for Vec<u8> {
         write::line(self, name, value);
     }
 
-    #[inline]
+    #[inline(always)]
     fn field_of(&mut self, name: &[u8], append: impl FnOnce(&mut Vec<u8>)) {
         self.extend_from_slice(name);
         self.extend_from_slice(b": ");

@@ -117,6 +117,9 @@ impl ListenerContext {
     /// client for which it asks, and so does a trusted proxy.
     #[inline]
     pub fn client(&self, peer: SocketAddr, head: &RequestHead<'_>) -> SocketAddr {
+        if !self.is_of_front && !self.cluster {
+            return peer;
+        }
         match (&self.front, self.cluster) {
             (None, false) => peer,
             (_, true) => client(head).unwrap_or(peer),

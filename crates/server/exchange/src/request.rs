@@ -595,8 +595,26 @@ impl<'h> RequestedUri<'h> {
 }
 
 /// The requested URI, or `None` if this listener does not accept the target in this form.
-#[inline]
+#[inline(always)]
 pub(crate) fn requested_uri<'h>(
+    listener: &ListenerContext,
+    target: Target<'h>,
+    fields: Fields<'h>,
+) -> Option<RequestedUri<'h>> {
+    match (listener.role, target) {
+        (role @ Role::Reverse, Target::Origin { path_and_query }) if !listener.is_of_front => {
+            Some(RequestedUri {
+                realm: Realm { role, scheme: listener.scheme },
+                authority: fields.get(Name::Host).unwrap_or_default(),
+                path: path_and_query,
+            })
+        }
+        _ => other_uri(listener, target, fields),
+    }
+}
+
+/// The same for targets in another form, and behind a trusted proxy.
+fn other_uri<'h>(
     listener: &ListenerContext,
     target: Target<'h>,
     fields: Fields<'h>,

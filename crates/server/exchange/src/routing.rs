@@ -64,14 +64,9 @@ impl Request {
         Ok(class)
     }
 
-    /// The first step of an admitted request, or the refusal. A step that asks the store or an
-    /// upstream leaves the destination in the request.
-    pub(crate) async fn route(
-        &mut self,
-        class: Class,
-        connection: &ClientConnection<'_>,
-    ) -> Result<Step, Refusal> {
-        let step = self.without_files(class, connection).await;
+    /// The first step after a route was taken: a file is looked for first.
+    #[inline]
+    pub(crate) fn after_files(&self, step: Result<Step, Refusal>) -> Result<Step, Refusal> {
         match self.files() {
             None => step,
             Some(_) => Ok(Step::LookForFile(Box::new(step.unwrap_or_else(Step::Refuse)))),
@@ -86,8 +81,10 @@ impl Request {
         (is_read && !self.listener.cluster && !self.fields().has(Name::Upgrade)).then_some(files)
     }
 
-    /// The same if no file is there.
-    async fn without_files(
+    /// The first step of an admitted request if no file is there, or the refusal. A step that asks
+    /// the store or an upstream leaves the destination in the request. [`Request::after_files`]
+    /// must follow.
+    pub(crate) async fn route(
         &mut self,
         class: Class,
         connection: &ClientConnection<'_>,

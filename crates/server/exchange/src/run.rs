@@ -97,7 +97,12 @@ impl<C: Client> Exchange<'_, C> {
         if self.is_taken_at(Stage::User) {
             Box::pin(self.take(Stage::User)).await?;
         }
-        let mut step = self.routed(class).await?;
+        let routes = &self.request.snapshot.routes;
+        let step = match routes.has_guards() && !routes.finish_abandoned() {
+            true => Box::pin(self.guarded(class)).await,
+            false => self.request.route(class, &self.connection).await,
+        };
+        let mut step = self.request.after_files(step)?;
         self.request.limit_body(body)?;
         if !matches!(step, Step::LookForFile(_)) {
             self.request.mirror();
@@ -199,17 +204,13 @@ impl<C: Client> Exchange<'_, C> {
 
     /// The first step. A guard may cost a request to a service, so it ends when the client leaves,
     /// unless the request may go on for its route, which is not known yet.
-    async fn routed(&mut self, class: Class) -> Result<Step, Refusal> {
+    async fn guarded(&mut self, class: Class) -> Result<Step, Refusal> {
         let Exchange { request, connection, client, .. } = self;
-        let routes = &request.snapshot.routes;
-        if !routes.has_guards() || routes.finish_abandoned() {
-            return request.route(class, connection).await;
-        }
         if client.is_gone() {
             return Err(Refusal::Cancelled);
         }
         let left = client.gone();
-        Box::pin(unless_left(left, request.route(class, connection))).await?
+        unless_left(left, request.route(class, connection)).await?
     }
 
     /// Looks into the store, after an entry that memory lacks has been read from the disk.

@@ -79,7 +79,10 @@ pub(super) async fn explained(
     // From here on the user is known.
     let step = match asked.admitted(&connection).await {
         Ok(_) if is_refused_at(Stage::User, &asked) => Err(Refusal::Quota),
-        Ok(class) => asked.route(class, &connection).await,
+        Ok(class) => {
+            let step = asked.route(class, &connection).await;
+            asked.after_files(step)
+        }
         Err(refusal) => Err(refusal),
     };
     let mut explanation = Explanator { asked: &asked, out };

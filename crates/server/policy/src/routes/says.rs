@@ -280,6 +280,7 @@ impl Routes {
     /// # Errors
     /// [`Refusal::Ambiguous`] if the path has more than one reading: no one of them is the path to
     /// rewrite.
+    #[inline]
     pub fn rewritten(
         &self,
         chosen: &Chosen,
