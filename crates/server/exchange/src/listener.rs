@@ -117,35 +117,30 @@ impl ListenerContext {
     /// client for which it asks, and so does a trusted proxy.
     #[inline]
     pub fn client(&self, peer: SocketAddr, head: &RequestHead<'_>) -> SocketAddr {
-        if !self.is_of_front && !self.cluster {
-            return peer;
+        match self.of_front() {
+            _ if self.cluster => client(head).unwrap_or(peer),
+            Some(front) => front::client(front, &head.fields, peer),
+            None => peer,
         }
-        match (&self.front, self.cluster) {
-            (None, false) => peer,
-            (_, true) => client(head).unwrap_or(peer),
-            (Some(front), false) if self.is_of_front => front::client(front, &head.fields, peer),
-            (Some(_), false) => peer,
-        }
+    }
+
+    /// The settings of the proxies in front, if the request came from one of these proxies.
+    #[inline]
+    fn of_front(&self) -> Option<&Front> {
+        self.front.as_deref().filter(|_| self.is_of_front)
     }
 
     /// The scheme of a request in origin-form with these fields.
     #[inline]
     pub fn scheme_of(&self, fields: &Fields<'_>) -> Scheme {
-        match &self.front {
-            Some(front) if self.is_of_front && self.role == Role::Reverse => {
-                front::scheme(front, fields).unwrap_or(self.scheme)
-            }
-            _ => self.scheme,
-        }
+        let front = self.of_front().filter(|_| self.role == Role::Reverse);
+        front.and_then(|front| front::scheme(front, fields)).unwrap_or(self.scheme)
     }
 
     /// The host of a request in origin-form with these fields.
     #[inline]
     pub fn host_of<'f>(&self, fields: &Fields<'f>) -> &'f [u8] {
-        let named = match &self.front {
-            Some(front) if self.is_of_front => front::host(front, fields),
-            _ => None,
-        };
+        let named = self.of_front().and_then(|front| front::host(front, fields));
         named.or_else(|| fields.get(Name::Host)).unwrap_or_default()
     }
 

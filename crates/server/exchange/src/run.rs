@@ -209,8 +209,7 @@ impl<C: Client> Exchange<'_, C> {
         if client.is_gone() {
             return Err(Refusal::Cancelled);
         }
-        let left = client.gone();
-        unless_left(left, request.route(class, connection)).await?
+        unless_left(client.gone(), request.route(class, connection)).await?
     }
 
     /// Looks into the store, after an entry that memory lacks has been read from the disk.

@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 
-use super::blocks::Directive;
-use imported::limits::COMPARISONS_MAX;
+use super::blocks::{Directive, named};
+use imported::cel::Cel;
+use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX};
 use imported::note::Place;
 
 /// An address of a server.
@@ -103,6 +104,52 @@ pub(crate) fn chosen(
         }));
     }
     (users.clone(), joined(listens))
+}
+
+/// Servers that share their addresses.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) servers: Vec<usize>,
+    pub(crate) addresses: Vec<Listen>,
+    /// The condition that a request came to these addresses, if there is another group.
+    pub(crate) only_for: Option<Cel>,
+}
+
+/// The chosen servers; and those of the other scheme, if all chosen servers speak one scheme, and
+/// if there is room for a condition of each route.
+pub(crate) fn groups(
+    blocks: &[&Directive],
+    servers: &[Vec<Listen>],
+    (chosen_servers, addresses): (Vec<usize>, Vec<Listen>),
+    answered: &[Answered],
+) -> Vec<Group> {
+    let first = Group { servers: chosen_servers, addresses, only_for: None };
+    let is_placed = |at: &usize| {
+        first.servers.contains(at) || answered.iter().any(|one| one.servers.contains(at))
+    };
+    let others = servers.iter().enumerate();
+    let others: Vec<Vec<Listen>> =
+        others.map(|(at, one)| if is_placed(&at) { Vec::new() } else { one.clone() }).collect();
+    let (rest, addresses) = chosen(&others, |_| false);
+    let scheme = |all: &[usize]| {
+        let mut schemes: Vec<bool> =
+            all.iter().flat_map(|at| &servers[*at]).map(Listen::is_tls).collect();
+        schemes.dedup();
+        <[bool; 1]>::try_from(schemes).ok().map(|[is_tls]| is_tls)
+    };
+    let is_other = scheme(&first.servers).zip(scheme(&rest)).is_some_and(|(a, b)| a != b);
+    let both = first.servers.iter().chain(&rest);
+    let locations: usize = both.map(|at| named(blocks[*at].inner(), "location").count() + 1).sum();
+    // Each route is written with hosts, and for the default server.
+    if !is_other || 2 * locations > CONDITIONS_MAX / 4 {
+        return vec![first];
+    }
+    let of = |all: &[usize]| match scheme(all) {
+        Some(true) => Some(Cel::one("scheme == 'https'".to_owned())),
+        _ => Some(Cel::one("scheme == 'http'".to_owned())),
+    };
+    let second = Group { only_for: of(&rest), servers: rest, addresses };
+    vec![Group { only_for: of(&first.servers), ..first }, second]
 }
 
 /// Addresses with one port, all of whose servers only answer requests themselves.

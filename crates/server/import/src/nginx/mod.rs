@@ -29,8 +29,9 @@ use ::conditions::Checked;
 
 use self::blocks::{Directive, named, parse};
 use self::clients::Trusted;
+use self::conditions::Tests;
 use self::limits::Limited;
-use self::listen::Listen;
+use self::listen::{Answered, Group, Listen};
 use self::routes::Closed;
 use self::scope::{Scope, Server};
 use self::table::{size, time};
@@ -163,39 +164,57 @@ impl<'d> Nginx<'d> {
         let blocks: Vec<&Directive> = named(inner, "server").collect();
         let listens: Vec<Vec<Listen>> =
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
+        // Where not all servers can be carried, those that answer are carried without their files.
         let tests = &self.switches.tests;
-        let only_answers: Vec<bool> =
-            blocks.iter().map(|block| rules::only_answers(block, tests)).collect();
-        let (chosen, addresses) = listen::chosen(&listens, |at| only_answers[at]);
-        let mut answered = listen::answered(&listens, &chosen, &addresses, |at| only_answers[at]);
-        let rules: usize =
-            answered.iter().flat_map(|one| &one.servers).map(|at| rules::count(blocks[*at])).sum();
-        if rules > rules::ANSWERS_MAX {
-            answered.clear();
-        }
-        let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
-        let default = chosen.iter().find(is_default).or_else(|| chosen.first()).copied();
-        let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
-        let mut closed_default = several_defaults(&chosen, &listens, &mut self.notes);
-        let below = wildcards(&blocks);
-        let chosen: BTreeSet<usize> = chosen.into_iter().collect();
-        let of_answers: BTreeSet<usize> =
-            answered.iter().flat_map(|one| one.servers.iter().copied()).collect();
+        let (groups, answered) = match placed(&blocks, &listens, tests, false) {
+            (groups, answered, true) => (groups, answered),
+            _ => {
+                let (groups, answered, _) = placed(&blocks, &listens, tests, true);
+                (groups, answered)
+            }
+        };
         for one in &answered {
             self.answers(one, &blocks, &listens, scope);
         }
-        for (at, block) in blocks.into_iter().enumerate() {
-            if of_answers.contains(&at) {
-                continue;
-            }
-            if !chosen.contains(&at) {
-                let text = "it listens elsewhere than the servers that are carried, and routes \
-                            are the same for all listeners, so its address is not opened; import \
-                            a file with only this server, for another process";
-                self.not_carried(block, &Left(text), "its server is not carried");
-                continue;
-            }
-            listen_notes(&listens[at], &addresses, &mut self.notes);
+        let of_answers = answered.iter().flat_map(|one| one.servers.iter());
+        let placed: BTreeSet<usize> = groups
+            .iter()
+            .flat_map(|group| group.servers.iter())
+            .chain(of_answers)
+            .copied()
+            .collect();
+        for (_, block) in blocks.iter().enumerate().filter(|(at, _)| !placed.contains(at)) {
+            let text = "it listens elsewhere than the servers that are carried, and routes are the \
+                        same for all listeners, so its address is not opened; import a file with \
+                        only this server, for another process";
+            self.not_carried(block, &Left(text), "its server is not carried");
+        }
+        for group in &groups {
+            self.group(group, (&blocks, &listens), scope);
+        }
+        if self.is_full && !self.open {
+            self.tree.all_mut("route").for_each(Section::close);
+        }
+        for address in answered.iter().flat_map(|one| &one.addresses) {
+            self.listener(address, &[]);
+        }
+    }
+
+    /// The servers of some addresses, and the addresses.
+    fn group(
+        &mut self,
+        group: &Group,
+        (blocks, listens): (&[&'d Directive], &[Vec<Listen>]),
+        scope: &Scope<'d>,
+    ) {
+        let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
+        let default = group.servers.iter().find(is_default).or(group.servers.first());
+        let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
+        let mut closed_default = several_defaults(&group.servers, listens, &mut self.notes);
+        let below = wildcards(blocks);
+        for at in &group.servers {
+            let block = blocks[*at];
+            listen_notes(&listens[*at], &group.addresses, &mut self.notes);
             let mut own = scope.inside(block.inner(), &mut self.notes);
             table::global(self, block.inner());
             let default = default == Some(at);
@@ -208,7 +227,8 @@ impl<'d> Nginx<'d> {
                 continue;
             }
             self.notes.carried(&block.at);
-            carried.push(Server { directive: block, scope: own, hosts, default });
+            let only_for = group.only_for.clone();
+            carried.push(Server { directive: block, scope: own, hosts, default, only_for });
         }
         let all = several_authorities(&carried, &mut self.notes);
         for server in &carried {
@@ -216,16 +236,10 @@ impl<'d> Nginx<'d> {
             let condition = if asks { rules::of_server(server, &carried) } else { None };
             routes::server(server, condition, Closed { all, default: closed_default }, self);
         }
-        if self.is_full && !self.open {
-            self.tree.all_mut("route").for_each(Section::close);
-        }
         // The certificate of the default server is for clients without a server name.
         carried.sort_by_key(|server| !server.default);
-        for address in &addresses {
+        for address in &group.addresses {
             self.listener(address, &carried);
-        }
-        for address in answered.iter().flat_map(|one| &one.addresses) {
-            self.listener(address, &[]);
         }
     }
 
@@ -293,6 +307,28 @@ impl<'d> Nginx<'d> {
             false => Left("there is one value for all servers, and another line has it"),
         }
     }
+}
+
+/// The servers that are carried, those that rules answer for, and whether these are all.
+fn placed(
+    blocks: &[&Directive],
+    listens: &[Vec<Listen>],
+    tests: &Tests,
+    files: bool,
+) -> (Vec<Group>, Vec<Answered>, bool) {
+    let only_answers: Vec<bool> =
+        blocks.iter().map(|block| rules::only_answers(block, tests, files)).collect();
+    let (chosen, addresses) = listen::chosen(listens, |at| only_answers[at]);
+    let mut answered = listen::answered(listens, &chosen, &addresses, |at| only_answers[at]);
+    let rules: usize =
+        answered.iter().flat_map(|one| &one.servers).map(|at| rules::count(blocks[*at])).sum();
+    if rules > rules::ANSWERS_MAX {
+        answered.clear();
+    }
+    let groups = listen::groups(blocks, listens, (chosen, addresses), &answered);
+    let of_groups = groups.iter().map(|group| group.servers.len()).sum::<usize>();
+    let of_answers = answered.iter().map(|one| one.servers.len()).sum::<usize>();
+    (groups, answered, of_groups + of_answers == blocks.len())
 }
 
 fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {

@@ -593,7 +593,9 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
     let guard = route.more.guard.as_ref();
     let refuses = forwards && !guard.is_some_and(Guard::has_networks);
     first.extend(scope.refused().filter(|_| refuses).map(|one| (one.clone(), denied.clone())));
-    let and = |one: &Cel| Cel::all(route.when.iter().chain([one]).cloned().collect());
+    let route = &Route { when: with(&server.only_for, &route.when), ..route.clone() };
+    nginx.conditions += 2 * usize::from(server.only_for.is_some());
+    let and = |one: &Cel| with(&route.when, &Some(one.clone()));
     let mut keys = route.keys.clone();
     let passes = keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();
     let lacks_guard = guard.is_none() && (route.action.forwards() || is_of_files);
@@ -654,6 +656,11 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
             nginx.tree.add(section);
         }
     }
+}
+
+/// The condition that both hold, of those that there are.
+fn with(one: &Option<Cel>, other: &Option<Cel>) -> Option<Cel> {
+    Cel::all(one.iter().chain(other).cloned().collect())
 }
 
 /// A route to an upstream. `keys`: what it stores; `None`: nothing.

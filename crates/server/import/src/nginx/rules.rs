@@ -36,6 +36,12 @@ const HOSTS_MAX: usize = 64;
 /// The condition that a request is for this server of all the servers. `None`: no condition can
 /// say it. `Some(None)`: all requests are.
 pub(super) fn of_server(server: &Server<'_>, all: &[Server<'_>]) -> Option<Option<Cel>> {
+    let own = own(server, all)?;
+    Some(Cel::all(server.only_for.iter().cloned().chain(own).collect()))
+}
+
+/// The same for one address.
+fn own(server: &Server<'_>, all: &[Server<'_>]) -> Option<Option<Cel>> {
     let is_other = |other: &&Server<'_>| !std::ptr::eq(*other, server);
     let others: Vec<&String> = all.iter().filter(is_other).flat_map(|one| &one.hosts).collect();
     if !server.default {
@@ -80,7 +86,8 @@ pub(super) fn answer(block: &Directive) -> Option<&Directive> {
 }
 
 /// Whether a server that has its port alone only answers requests, and rules can do the same.
-pub(super) fn only_answers(block: &Directive, tests: &Tests) -> bool {
+/// `files`: a location may have files, which are then not served.
+pub(super) fn only_answers(block: &Directive, tests: &Tests, files: bool) -> bool {
     let known = "listen server_name return access_log error_log server_tokens root index if \
                  location rewrite include http2";
     let is_known = |one: &Directive| match one.name.as_str() {
@@ -91,7 +98,10 @@ pub(super) fn only_answers(block: &Directive, tests: &Tests) -> bool {
             let is_prefix = matches!(&one.words[..], [path] if path.starts_with('/'))
                 || matches!(&one.words[..], [sign, _] if sign == "=" || sign == "^~");
             let passes = |one: &Directive| one.name.ends_with("_pass") || one.name == "if";
-            is_prefix && !one.inner().iter().any(|one| passes(one) || one.name == "location")
+            let is_of_files = |one: &Directive| !files && matches!(&*one.name, "root" | "alias");
+            let does_more =
+                |one: &Directive| passes(one) || is_of_files(one) || one.name == "location";
+            is_prefix && !one.inner().iter().any(does_more)
         }
         name => imported::table::is_one(known, name),
     };
@@ -149,7 +159,7 @@ impl<'d> Nginx<'d> {
             let (hosts, _) =
                 super::hosts(block, (default, &below), &mut scope, &mut taken, &mut self.notes);
             self.notes.carried(&block.at);
-            servers.push(Server { directive: block, scope, hosts, default });
+            servers.push(Server { directive: block, scope, hosts, default, only_for: None });
         }
         // The default server comes last, and answers what the other servers do not answer.
         let port = Cel::one(format!("port == {}", answered.port));

@@ -170,6 +170,8 @@ pub(crate) struct Server<'s> {
     pub(crate) hosts: Vec<String>,
     /// It also answers requests for hosts that no server has.
     pub(crate) default: bool,
+    /// The condition that a request came to its addresses, if others have other servers.
+    pub(crate) only_for: Option<Cel>,
 }
 
 impl Server<'_> {

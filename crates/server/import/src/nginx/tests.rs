@@ -114,14 +114,15 @@ fn fields_are_inherited_only_by_levels_without_any() {
 
 #[test]
 fn servers_on_other_addresses_are_not_opened() {
-    let text = "http { server { listen 80; server_name a.example; location / { root /x; } }\n\
+    let text = "http { server { listen 81; server_name a.example; location / { root /x; } }\n\
+                server { listen 82; server_name a.example; location / { root /y; } }\n\
                 server { listen 443 ssl; server_name a.example; \
                 ssl_certificate c; ssl_certificate_key k; return 404; } }";
     let options = Options::default();
     let mut read = |_: &str| Err(String::new());
     let imported = crate::import(Source::Nginx, "f", text, options, &mut read).unwrap();
     has(&imported, "address = \"0.0.0.0:443\"");
-    lacks(&imported, "0.0.0.0:80\"");
+    lacks(&imported, "0.0.0.0:82\"");
     assert!(imported.has_left());
 }
 

@@ -1,8 +1,8 @@
 //! Files of nginx with what operators write every day.
 
 use super::{imported, one};
-use crate::Fate;
 use crate::tests::{fate, has, lacks, why};
+use crate::{Fate, Options, Source};
 
 #[test]
 fn files_are_served_as_nginx_finds_them() {
@@ -72,6 +72,32 @@ fn what_another_program_answers_is_never_sent_as_a_file() {
     let with = imported(&one(&format!("root /srv; {php}")), false);
     has(&with, "# files = \"/srv\"");
     lacks(&with, "\nfiles = ");
+}
+
+/// The usual pair: one server for certificates and a redirect, and the other one for the site.
+#[test]
+fn servers_of_both_schemes_are_carried_together() {
+    let text = "http { server { listen 80; server_name a.example;\n\
+                location /.well-known/acme-challenge/ { root /srv/certbot; }\n\
+                location / { return 301 https://$host$request_uri; } }\n\
+                server { listen 443 ssl; server_name a.example; ssl_certificate c; \
+                ssl_certificate_key k;\n\
+                location / { proxy_pass http://127.0.0.1:1; } location /api/ { return 404; } } }";
+    let options = Options::default();
+    let mut read = |_: &str| Err(String::new());
+    let imported = crate::import(Source::Nginx, "f", text, options, &mut read).unwrap();
+    for line in
+        ["address = \"0.0.0.0:443\"", "address = \"0.0.0.0:80\"", "files = \"/srv/certbot\""]
+    {
+        has(&imported, line);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    let routes = imported.configuration.split("[[route]]").skip(1);
+    for route in routes {
+        let is_of_plain = route.contains("certbot") || route.contains("redirect = ");
+        let scheme = if is_of_plain { "scheme == 'http'" } else { "scheme == 'https'" };
+        assert!(route.contains(&format!("when = \"{scheme}\"")), "{route}");
+    }
 }
 
 #[test]
