@@ -65,7 +65,7 @@ const KEYS: &[(&str, bool, &str)] = &[
         "name by v4_prefix v6_prefix requests burst bytes bytes_burst connections concurrency \
          over delay_max counts role hosts prefix except_from",
     ),
-    ("compression", false, "codings gzip_level br_level types bytes_min"),
+    ("compression", false, "codings passed gzip_level br_level types bytes_min"),
     ("dns", false, "servers"),
     ("log", false, "path format"),
     ("https", false, "ca verify"),

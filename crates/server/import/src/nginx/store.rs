@@ -239,8 +239,8 @@ pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes)
         any = true;
         notes.different(
             &on.at,
-            "only stored responses are coded, for each client that accepts it; the first one gets \
-             a response as it is",
+            "a stored response is coded once, and its first client gets it as it is; what is not \
+             stored is coded while it passes",
         );
         let section = tree.section("compression");
         let mut codings = match section.get("codings") {
@@ -249,6 +249,7 @@ pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes)
         };
         add(&mut codings, coding);
         section.set("codings", codings, &on.at);
+        section.set("passed", true, &on.at);
         let of = |name: &str| scope.get(&format!("{switch}_{name}"));
         let numbers = [("comp_level", level, usual, 11), ("min_length", "bytes_min", 20, 1 << 30)];
         for (name, key, usual, max) in numbers {

@@ -421,6 +421,7 @@ fn codings_are_for_all_routes() {
                 location /a/ { gzip off; proxy_pass http://app; } } }";
     let imported = imported(text, false);
     has(&imported, "codings = [\"gzip\"]");
+    has(&imported, "passed = true");
     has(&imported, "types = [\"text/html\", \"text/css\"]");
     has(&imported, "gzip_level = 5");
     has(&imported, "bytes_min = \"20\"");
