@@ -192,9 +192,10 @@ fn asked(out: &mut String, request: &Request) {
         row(out, "but", fault);
     }
     let tls = if request.tls { " by TLS" } else { "" };
+    let session = if request.session { ", by its session" } else { "" };
     let at = request.addresses.join(", ");
     match &request.server {
-        Some(server) => row(out, "server", &format!("{server} at {at}{tls}")),
+        Some(server) => row(out, "server", &format!("{server} at {at}{tls}{session}")),
         None if !at.is_empty() => row(out, "address", &format!("{at}{tls}")),
         None => {}
     }

@@ -319,8 +319,10 @@ fn a_session_stays_at_its_server_as_with_haproxy() {
     let _a = named_nginx(&home, "a", ports[0]);
     let mut b = named_nginx(&home, "b", ports[1]);
     let text = format!(
-        "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\n\
-         server = [{{ url = \"http://127.0.0.1:{}\" }}, {{ url = \"http://127.0.0.1:{}\" }}]\n\
+        "[server]\nadmin = \"127.0.0.1:0\"\n\
+         [[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\n\
+         server = [{{ url = \"http://127.0.0.1:{}\", id = \"a\" }}, \
+         {{ url = \"http://127.0.0.1:{}\", id = \"b\" }}]\n\
          [upstream.sticky]\ncookie = \"where\"\n",
         ports[0], ports[1]
     );
@@ -365,6 +367,14 @@ fn a_session_stays_at_its_server_as_with_haproxy() {
         }
         assert_ne!(sessions[0].1, sessions[1].1, "new browsers are shared out");
     }
+    let explained = |cookie: &str| {
+        let (url, admin) = (format!("{}/x", proxy.url()), proxy.admin().to_string());
+        let flags = ["explain", "--admin", &admin, "--header", cookie, &url];
+        plimsoll(&flags).succeeded().stdout
+    };
+    let of_b = format!("127.0.0.1:{}, by its session", ports[1]);
+    assert!(explained("Cookie: where=b").contains(&of_b), "{}", explained("Cookie: where=b"));
+    assert!(!explained("Cookie: where=c").contains("by its session"));
     b.signal("KILL");
     b.ended(SOON);
     for at in [proxy.address(), theirs] {

@@ -20,7 +20,7 @@ use transport::Transport;
 use transport::proxy_protocol::Ends;
 use transport::tls::TlsFacts;
 use upstream::group::Group;
-use upstream::{Asking, Choice, Preface, To};
+use upstream::{Choice, Preface, To};
 
 use crate::cluster::Share;
 use crate::fetch::hierarchy::{addresses, tls_peer};
@@ -183,13 +183,8 @@ impl Request {
             stores = stores && settings.bypassed(fields).is_none();
             sends_key = stored_path == as_requested && !settings.sends_key_cookies();
         }
-        let wish = group.choice(&Asking {
-            scheme: uri.realm.scheme,
-            authority: uri.authority,
-            path: &stored_path,
-            fields,
-            client: self.peer.ip(),
-        });
+        let asked = (uri.realm.scheme, uri.authority, &*stored_path);
+        let wish = group.choice(asked, fields, self.peer.ip());
         let timeouts = route.timeouts.as_ref().filter(|_| choice.is_sole).map(Arc::clone);
         let to = To::Group(Arc::clone(group), wish, preface, timeouts);
         let peers = snapshot.peers.as_ref();

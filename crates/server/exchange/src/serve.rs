@@ -401,17 +401,12 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Adds the cookie that names the server of the client's session, if the client has none yet or
-    /// the session has moved. The response is not stored, and no other cache may store it. A 304
-    /// would change the response that a cache has.
+    /// the session has moved. The response is not stored, and no other cache may store it.
     fn begin_session(&self, answer: &mut Answer) {
         let Some(to) = &self.request.destination else { return };
-        if answer.head.head().status == 304 {
-            return;
-        }
         let is_secure = to.realm.scheme == Scheme::Https;
-        let Some(lines) = answer.body.session_lines(&to.to, is_secure) else { return };
-        if let Some(head) = policy::fields::with_lines(&answer.head, &lines) {
-            **answer.head = head;
+        if let Some(lines) = answer.body.session_lines(&to.to, is_secure) {
+            policy::fields::add_lines(&mut answer.head, &lines);
         }
     }
 

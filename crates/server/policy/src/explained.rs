@@ -173,6 +173,9 @@ pub struct Request {
     pub group: Option<String>,
     /// The server that would be used, by its name in the configuration.
     pub server: Option<String>,
+    /// A cookie of a sticky session names the server.
+    #[serde(default)]
+    pub session: bool,
     /// Its addresses.
     pub addresses: Vec<String>,
     /// TLS is used.

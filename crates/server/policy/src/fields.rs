@@ -258,16 +258,22 @@ fn begun(head: &ResponseHead<'_>) -> Vec<u8> {
     out
 }
 
-/// The head with more field lines; `None` if it would be too large.
-pub fn with_lines(response: &OwnedResponse, lines: &[u8]) -> Option<OwnedResponse> {
+/// Adds field lines to the head of a response, unless it would be too large. A 304 gets none: it
+/// would change the response that a cache has.
+pub fn add_lines(response: &mut OwnedResponse, lines: &[u8]) {
     let head = response.head();
+    if head.status == 304 {
+        return;
+    }
     let mut out = begun(&head);
     for field in head.fields.fields() {
         write::parsed_field(&mut out, field);
     }
     out.extend_from_slice(lines);
     write::end(&mut out);
-    reparsed(&out, &head)
+    if let Some(changed) = reparsed(&out, &head) {
+        *response = changed;
+    }
 }
 
 impl ResponseRules {

@@ -101,6 +101,8 @@ pub struct Predicted {
     pub addresses: Arc<[SocketAddr]>,
     /// Whether TLS is used.
     pub tls: bool,
+    /// Whether it is the server of the request's session.
+    pub session: bool,
 }
 
 /// Why no server can take a request now.
@@ -280,7 +282,8 @@ impl Group {
     /// The server that a request would go to now, without sending one.
     pub fn predicted(&self, choice: Choice) -> Result<Predicted, Blocked> {
         let (tried, now) = (Tried::default(), time::now());
-        let at = match self.of_session(choice, tried) {
+        let session = self.of_session(choice, tried);
+        let at = match session {
             Some(at) => at,
             None => {
                 let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
@@ -293,6 +296,7 @@ impl Group {
             authority: member.label().into_owned(),
             addresses: member.state.addresses(),
             tls: member.tls.is_some(),
+            session: session.is_some(),
         })
     }
 

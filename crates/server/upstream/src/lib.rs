@@ -64,7 +64,7 @@ use self::pool::{Line, Pool};
 pub use self::preface::Preface;
 use self::queries::Asker;
 use self::server::Tried;
-pub use self::sticky::{Asking, Choice};
+pub use self::sticky::Choice;
 use config::limits::Limits;
 use config::{Timeouts, UpstreamProtocol, UpstreamReuse};
 use core_io::CoreIo;

@@ -35,26 +35,16 @@ impl Choice {
     }
 }
 
-/// What a request says about itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Asking<'r> {
-    /// Its scheme.
-    pub scheme: Scheme,
-    /// Its host.
-    pub authority: &'r [u8],
-    /// Its path and query, as they are stored.
-    pub path: &'r [u8],
-    /// Its fields.
-    pub fields: Fields<'r>,
-    /// The client's address; `0.0.0.0` if that is unknown.
-    pub client: IpAddr,
-}
-
 impl Group {
-    /// Which server a request asks for.
-    pub fn choice(&self, asking: &Asking<'_>) -> Choice {
-        let member = self.config.sticky.as_ref().and_then(|of| self.named(of, asking.fields));
-        let Asking { scheme, authority, path, fields, client } = *asking;
+    /// Which server a request for this URL asks for: its scheme, its host, and its path as it is
+    /// stored. The client's address is `0.0.0.0` if it is unknown.
+    pub fn choice(
+        &self,
+        (scheme, authority, path): (Scheme, &[u8], &[u8]),
+        fields: Fields<'_>,
+        client: IpAddr,
+    ) -> Choice {
+        let member = self.config.sticky.as_ref().and_then(|of| self.named(of, fields));
         let is_hash = matches!(self.config.balance, Balance::Hash { .. });
         let hash = match &self.config.hash_by {
             _ if !is_hash => None,
@@ -153,9 +143,7 @@ mod tests {
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
         let (mut scratch, limits) = (Scratch::default(), Limits::default());
         let head = http1::parse_request(text.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
-        let client = client.parse().unwrap();
-        let (authority, path, fields) = (&b"h"[..], &b"/"[..], head.fields);
-        group.choice(&Asking { scheme: Scheme::Http, authority, path, fields, client })
+        group.choice((Scheme::Http, b"h", b"/"), head.fields, client.parse().unwrap())
     }
 
     fn sticky() -> Arc<Group> {

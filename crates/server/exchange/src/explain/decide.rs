@@ -469,6 +469,7 @@ fn sent_to(to: &To) -> Request {
                     server: Some(server.authority),
                     addresses: shown(&server.addresses),
                     tls: server.tls,
+                    session: server.session,
                     ..request
                 },
                 Err(blocked) => Request { fault: Some(blocked.text().to_owned()), ..request },
