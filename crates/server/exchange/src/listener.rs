@@ -58,7 +58,7 @@ impl ListenerContext {
         let is_needed = tls.is_some() || proxies.is_some();
         let setup = is_needed.then(|| {
             let (proxies, tls) = (proxies.clone(), tls.clone());
-            Rc::new(Setup { proxies, tls, alt_svc: alt_svc(listener) })
+            Rc::new(Setup { proxies, tls, alt_svc: seam::client::alt_svc(listener) })
         });
         let with_setup =
             || ListenerContext { setup: setup.clone(), ..ListenerContext::without_setup(listener) };
@@ -147,16 +147,5 @@ impl ListenerContext {
     /// The part that the log shows: the address, and the scheme of requests in origin-form.
     pub fn logged(&self) -> (SocketAddr, Scheme) {
         (self.address, self.scheme)
-    }
-}
-
-/// The line of `Alt-Svc` (RFC 7838). A forward proxy has none: it would speak for the origin.
-fn alt_svc(listener: &Listener) -> Box<[u8]> {
-    let Listener { address, role, http3, alt_svc, .. } = listener;
-    match alt_svc {
-        _ if !http3 || *role == Role::Forward => Box::default(),
-        Some(value) if value == "none" => Box::default(),
-        Some(value) => format!("Alt-Svc: {value}\r\n").into_bytes().into(),
-        None => format!("Alt-Svc: h3=\":{}\"; ma=86400\r\n", address.port()).into_bytes().into(),
     }
 }

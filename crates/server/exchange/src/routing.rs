@@ -234,14 +234,13 @@ impl Request {
 
     /// Whether the request asks a forward listener for the script by which browsers find it.
     pub(crate) fn asks_for_pac(&self) -> bool {
-        let is_script = |path: &[u8]| matches!(path, b"/proxy.pac" | b"/wpad.dat");
         self.role() == Role::Forward
             && !self.listener.cluster
             && matches!(self.method(), Method::Get | Method::Head)
-            && match self.target() {
-                Target::Origin { path_and_query } => is_script(path_and_query),
-                _ => false,
-            }
+            && matches!(
+                self.target(),
+                Target::Origin { path_and_query: b"/proxy.pac" | b"/wpad.dat" }
+            )
     }
 
     /// Whether the request came from a member of the cluster, so that it is sent to no member.

@@ -271,3 +271,14 @@ pub struct Own<'r> {
     /// ... and field lines that come after it. `Date` is added.
     pub more_lines: &'r [u8],
 }
+
+/// The line of `Alt-Svc` (RFC 7838). A forward proxy has none: it would speak for the origin.
+pub fn alt_svc(listener: &config::Listener) -> Box<[u8]> {
+    let config::Listener { address, role, http3, alt_svc, .. } = listener;
+    match alt_svc {
+        _ if !http3 || *role == config::Role::Forward => Box::default(),
+        Some(value) if value == "none" => Box::default(),
+        Some(value) => format!("Alt-Svc: {value}\r\n").into_bytes().into(),
+        None => format!("Alt-Svc: h3=\":{}\"; ma=86400\r\n", address.port()).into_bytes().into(),
+    }
+}

@@ -41,13 +41,22 @@ pub(super) fn action<'d>(
         let action = Action::Answer { status: 404, body: "404\n".to_owned() };
         return (action, Passed::of(scope));
     }
+    let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
+    let first = inner.iter().find(|one| redirects::is_answer(one)).filter(|_| !has_condition);
+    if let (Some(pass), Some(rewrite)) = (pass, first)
+        && let Some((prefix, to)) = stripped(rewrite, path)
+    {
+        let text = format!("only what is below {prefix} is passed on, with {to} in its place");
+        nginx.notes.different(&rewrite.at, text);
+        *path = Path::Prefix(prefix);
+        return passed(pass, path, Some(to), scope, nginx);
+    }
     let answer = redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes);
     if let Some(answer) = answer {
         return (answer, Passed::of(scope));
     }
-    let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
     if let Some(pass) = pass {
-        return passed(pass, path, scope, nginx);
+        return passed(pass, path, None, scope, nginx);
     }
     match files::of(inner, (path, has_condition), scope, &mut nginx.notes) {
         Ok((files, last)) => {
@@ -91,7 +100,7 @@ pub(super) fn after_files<'d>(
             match (answer, pass) {
                 (Some(answer), _) => (Some(answer), Some(Passed::of(&scope))),
                 (None, Some(pass)) => {
-                    let (action, needs) = passed(pass, &mut Path::root(), &scope, nginx);
+                    let (action, needs) = passed(pass, &mut Path::root(), None, &scope, nginx);
                     (Some(action), Some(needs))
                 }
                 (None, None) => (Some(Action::NotCarried), Some(Passed::of(&scope))),
@@ -101,16 +110,39 @@ pub(super) fn after_files<'d>(
     (Action::Files(Box::new(files), other.map(Box::new)), needs)
 }
 
-/// Sends the requests to an upstream. Writes the notes.
+/// The prefix of `rewrite ^PREFIX(.*)$ TO$1 break` if it is that of the location, and what takes
+/// its place. Both end with a slash.
+fn stripped(rewrite: &Directive, path: &Path) -> Option<(String, String)> {
+    let pattern = rewrite.word(0);
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let pattern = pattern.strip_suffix('$').unwrap_or(pattern);
+    let (pattern, to) = (pattern.replace("(/.*)", "(.*)"), rewrite.word(1));
+    let (prefix, to) = (pattern.strip_suffix("(.*)")?, to.strip_suffix("$1")?);
+    let bare = |text: &str| text.trim_end_matches('/').to_owned();
+    let is_plain =
+        |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_".contains(&b));
+    let is_own = matches!(path, Path::Prefix(_) | Path::Start(_))
+        && bare(prefix) == bare(path.text())
+        && prefix.starts_with('/')
+        && bare(prefix).len() + 1 >= prefix.len();
+    let fits = rewrite.name == "rewrite" && rewrite.word(2) == "break" && is_own;
+    let both = is_plain(prefix) && is_plain(to) && (to.is_empty() || to.starts_with('/'));
+    // `^/api(.*)` and `$1` keep the slash, and `^/api/(.*)` and `/$1` write it.
+    let same = prefix.ends_with('/') == to.ends_with('/') || !prefix.ends_with('/');
+    (fits && both && same).then(|| (bare(prefix) + "/", bare(to) + "/"))
+}
+
+/// Sends the requests to an upstream, with this path in place of the location's. Writes the notes.
 fn passed<'d>(
     pass: &'d Directive,
     path: &mut Path,
+    instead: Option<String>,
     scope: &Scope<'d>,
     nginx: &mut Nginx<'d>,
 ) -> (Action, Passed<'d>) {
     let mut needs = Passed::of(scope);
     let (wanted, upstream_path) = match wanted(pass, path, scope) {
-        Ok(found) => found,
+        Ok((wanted, upstream_path)) => (wanted, instead.or(upstream_path)),
         Err(why) => {
             nginx.notes.left(&pass.at, format!("{why}; this is answered with 501"));
             return (Action::NotCarried, needs);

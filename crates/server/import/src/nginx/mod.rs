@@ -561,39 +561,74 @@ fn cache_path(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
     )
 }
 
-/// Variables of a log format, and the codes of Apache's for them.
-const CODES: &[(&str, &str)] = &[
-    ("$remote_addr", "%h"),
-    ("$remote_user", "%u"),
-    ("[$time_local]", "%t"),
-    ("$request_method", "%m"),
-    ("$request_uri", "%U%q"),
-    ("$request_time", "%{ms}T"),
-    ("$status", "%>s"),
-    ("$body_bytes_sent", "%b"),
-    ("$bytes_sent", "%O"),
-    ("$http_referer", "%{Referer}i"),
-    ("$http_user_agent", "%{User-Agent}i"),
-    ("$http_x_forwarded_for", "%{X-Forwarded-For}i"),
-    ("$host", "%{Host}i"),
-    ("$request", "%r"),
+/// Variables of a log format, and our names for them.
+const NAMES: &[(&str, &str)] = &[
+    ("remote_addr", "client"),
+    ("remote_port", "client_port"),
+    ("remote_user", "user"),
+    ("time_local", "time"),
+    ("time_iso8601", "time_iso"),
+    ("msec", "msec"),
+    ("request", "request"),
+    ("request_method", "method"),
+    ("request_uri", "uri"),
+    ("uri", "path"),
+    ("scheme", "scheme"),
+    ("host", "host"),
+    ("server_protocol", "protocol"),
+    ("status", "status"),
+    ("body_bytes_sent", "bytes"),
+    ("bytes_sent", "bytes_sent"),
+    ("request_length", "bytes_received"),
+    ("request_time", "elapsed"),
+    ("request_id", "request_id"),
+    ("upstream_addr", "upstream"),
+    ("upstream_status", "upstream_status"),
+    ("upstream_header_time", "upstream_header_time"),
+    ("upstream_response_time", "upstream_time"),
+    ("upstream_cache_status", "cache_status"),
+    ("ssl_protocol", "tls_version"),
+    ("ssl_cipher", "tls_cipher"),
+    ("ssl_server_name", "tls_sni"),
+    ("ssl_client_s_dn", "tls_subject"),
 ];
 
-fn log_format(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
-    let texts = one.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
-    let mut text: String = texts.map(String::as_str).collect();
-    // A longer name is another variable.
-    let is_known = |name| CODES.iter().any(|(own, _)| own.trim_matches(['[', '$', ']']) == name);
-    let all_known = variables::names(&text).all(is_known);
-    for (variable, code) in CODES {
-        text = text.replace(variable, code);
+/// Our name for a variable.
+fn logged(variable: &str) -> Option<String> {
+    let field = |name: &str| name.replace('_', "-");
+    match NAMES.iter().find(|(theirs, _)| *theirs == variable) {
+        Some((_, ours)) => Some((*ours).to_owned()),
+        None => variable
+            .strip_prefix("sent_http_")
+            .map(|name| format!("response.{}", field(name)))
+            .or(variable.strip_prefix("http_").map(|name| format!("request.{}", field(name))))
+            .or(variable.strip_prefix("cookie_").map(|name| format!("cookie.{name}"))),
     }
-    let format = format!("apache:{text}");
-    if !all_known || text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
-        return Left("it has a variable that has no code here");
+}
+
+fn log_format(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {
+    let is_escape = |word: &&String| word.starts_with("escape=");
+    let texts = one.words.iter().skip(1).filter(|word| !is_escape(word));
+    let text: String = texts.map(String::as_str).collect();
+    let literal = |text: &str| text.replace('{', "{{");
+    let (mut format, mut rest) = (String::new(), &text[..]);
+    while let Some((before, name, after)) = variables::next(rest) {
+        let Some(ours) = logged(&name.to_ascii_lowercase()) else {
+            let text = format!("our log has no value for ${name}");
+            return Becomes::Text(Fate::NotCarried, text);
+        };
+        format += &format!("{}{{{ours}}}", literal(before));
+        rest = after;
+    }
+    format += &literal(rest);
+    if format.parse::<access_log::LogFormat>().is_err() {
+        return Left("our log has no such format");
     }
     nginx.formats.insert(one.word(0).to_owned(), format);
-    Carried
+    match one.words.iter().any(|word| is_escape(&word)) || text.contains("$upstream_cache_status") {
+        true => Different("values are written with our escapes, and the store's by Cache-Status"),
+        false => Carried,
+    }
 }
 
 fn access_log(nginx: &mut Nginx<'_>, one: &Directive) -> Becomes {

@@ -173,14 +173,6 @@ fn settings() {
     assert!(left.iter().all(|one| fates(&imported).contains(one)), "{:?}", imported.notes);
 }
 
-#[test]
-fn a_log_format_is_translated() {
-    let text = "http { log_format m '$remote_addr [$time_local] \"$request\" $status';\n\
-                access_log /var/log/x.log m;\nupstream u { server 127.0.0.1:1; }\n\
-                server { location / { proxy_pass http://u; } } }";
-    has(&imported(text, false), "format = \"apache:%h %t \\\"%r\\\" %>s\"");
-}
-
 /// A file of the fuzz target's corpus.
 macro_rules! corpus {
     ($name:literal) => {
@@ -825,19 +817,6 @@ fn a_variable_with_a_text_is_no_variable() {
     // The client's own field is not the field and a text.
     let field = rule("proxy_set_header X.a $http_x.a;");
     has(&field, "remove = \"X.a\"");
-}
-
-/// `$request_length` was logged as `$request` and a text.
-#[test]
-fn a_longer_name_in_a_log_format_is_another_variable() {
-    let format = |format: &str| {
-        let text = format!("http {{ log_format f '{format}'; access_log /l f;");
-        imported(&one("location / { proxy_pass http://app; }").replacen("http {", &text, 1), false)
-    };
-    has(&format("[$time_local] $request"), "format = \"apache:%t %r\"");
-    for text in ["$request_length", "$hostname", "$time_local"] {
-        assert_eq!(fate(&format(text), "log_format"), Fate::NotCarried, "{text}");
-    }
 }
 
 /// `proxy_hide_header X-Accel-Expires` took the field away before the store had read it, and

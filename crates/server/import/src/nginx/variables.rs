@@ -12,7 +12,7 @@ use imported::limits::PATTERNS_MAX;
 use imported::pattern::cookies;
 
 /// A variable, as it is written, with the text before it and the text after it.
-fn next(text: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn next(text: &str) -> Option<(&str, &str, &str)> {
     let (before, after) = text.split_once('$')?;
     let inner = after.strip_prefix('{');
     let has_braces = inner.is_some();

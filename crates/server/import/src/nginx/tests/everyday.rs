@@ -121,6 +121,33 @@ fn another_path_is_sent_to_the_upstream() {
 }
 
 #[test]
+fn a_rewrite_of_the_prefix_is_another_path() {
+    for (location, rewrite, path) in [
+        ("/api/", "^/api/(.*)$ /$1", "/"),
+        ("/api/", "/api/(.*) /v2/$1", "/v2/"),
+        ("/api", "^/api(.*)$ $1", "/"),
+        ("/api", "^/api(/.*)$ $1", "/"),
+    ] {
+        let text =
+            format!("location {location} {{ rewrite {rewrite} break; proxy_pass http://app; }}");
+        let imported = imported(&one(&text), false);
+        has(&imported, &format!("upstream_path = \"{path}\""));
+        has(&imported, "prefix = \"/api/\"");
+        assert!(!imported.has_left(), "{text}: {:#?}", imported.notes);
+    }
+    for (location, rewrite) in [
+        ("/api/", "^/other/(.*)$ /$1 break"),
+        ("/api/", "^/api/(.*)$ /$1 last"),
+        ("/api/", "^/api/(.*)$ /x$1 break"),
+        ("/api/", "^/api/([a-z]*)$ /$1 break"),
+        ("= /api/", "^/api/(.*)$ /$1 break"),
+    ] {
+        let text = format!("location {location} {{ rewrite {rewrite}; proxy_pass http://app; }}");
+        lacks(&imported(&one(&text), false), "upstream_path");
+    }
+}
+
+#[test]
 fn upstreams_are_at_unix_sockets() {
     let text = "http { upstream app { server unix:/run/app.sock; }\n\
                 server { listen 80; location / { proxy_pass http://app; }\n\
@@ -211,4 +238,33 @@ fn cookies_get_other_attributes() {
     let left = imported(&one(&format!("proxy_cookie_flags a secure; {app}")), false);
     assert_eq!(fate(&left, "proxy_cookie_flags"), Fate::NotCarried);
     assert!(!why(&left, "proxy_cookie_flags").is_empty());
+}
+
+#[test]
+fn a_log_format_is_translated() {
+    let text = "http { log_format m '$remote_addr [$time_local] \"$request\" $status';\n\
+                access_log /var/log/x.log m;\nupstream u { server 127.0.0.1:1; }\n\
+                server { location / { proxy_pass http://u; } } }";
+    has(&imported(text, false), "format = \"{client} [{time}] \\\"{request}\\\" {status}\"");
+}
+
+/// `$request_length` was logged as `$request` and a text.
+#[test]
+fn a_longer_name_in_a_log_format_is_another_variable() {
+    let format = |format: &str| {
+        let text = format!("http {{ log_format f '{format}'; access_log /l f;");
+        imported(&one("location / { proxy_pass http://app; }").replacen("http {", &text, 1), false)
+    };
+    has(&format("[$time_local] $request"), "format = \"[{time}] {request}\"");
+    has(
+        &format("$request_length $http_x_a ${status}x"),
+        "{bytes_received} {request.x-a} {status}x",
+    );
+    let json = format("{\\\"s\\\":$status}");
+    has(&json, "format = \"{{\\\"s\\\":{status}}\"");
+    for text in ["$request_lengths", "$hostname", "$request_time_2"] {
+        let imported = format(text);
+        assert_eq!(fate(&imported, "log_format"), Fate::NotCarried, "{text}");
+        assert!(why(&imported, "log_format").contains(text), "{text}");
+    }
 }
