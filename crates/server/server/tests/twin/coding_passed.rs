@@ -7,6 +7,7 @@ use coding::{Coding, Rules};
 use config::{Config, Path, Route};
 use runtime::time::sleep;
 
+use crate::cluster::{ALL, Node, owner, path_of};
 use crate::coding_forms::coded;
 use crate::common::Response;
 use crate::origin::expected;
@@ -177,4 +178,32 @@ fn beyond_the_limit_responses_pass_uncoded() {
             assert_eq!((of("passed_coded_total"), of("passed_uncoded_total")), (2, 1));
         },
     );
+}
+
+/// The member to which the client is connected codes, and no other one. A purge is counted by all.
+#[test]
+fn of_a_cluster_one_member_codes_and_all_count_what_they_purge() {
+    each_way(passing, async |_world: Rc<World>| {
+        let nodes = ALL.map(|host| {
+            let node = Node::deaf(host, &ALL, passing());
+            node.listens();
+            node
+        });
+        let of_second = |path: &str| owner(&ALL, path) == 2;
+        let path = path_of("size=30000&text=1&cc=no-store", of_second);
+        for node in &nodes {
+            let got = node.get(&path, "Accept-Encoding: gzip\r\n").await;
+            assert_eq!(decoded(&got), ("gzip", expected(&path, None)));
+            assert_eq!(got.all("vary"), ["Accept-Encoding"]);
+            assert_eq!(decoded(&node.get(&path, "").await).0, "identity");
+        }
+        let stored = path_of("size=300&cc=max-age=600", of_second);
+        assert_eq!(nodes[0].get(&stored, "").await.body, expected(&stored, None));
+        sleep(Duration::from_secs(1)).await;
+        for count in [1, 0] {
+            let (status, answer) = nodes[0].purge("prefix=http://site/").await;
+            assert_eq!((status, &answer["responses"]), (200, &count.into()), "{answer}");
+            assert_eq!(answer["cluster"]["responses"]["10.0.1.2:7000"], count, "{answer}");
+        }
+    });
 }
