@@ -3,7 +3,7 @@
 //! Each URL has one responsible member, its owner, so that the memories of the members together are
 //! nearly one memory. A request that misses here goes to the owner as the client sent it, and the
 //! owner's answer goes to the client as it arrives. A response is fetched for this member's own
-//! store only if its URL is requested here very often ([`crate::hot`]), or if it is already stored
+//! store only if its URL is requested here very often ([`cache::hot`]), or if it is already stored
 //! here and has become stale. A server that is not a member stores nothing.
 //!
 //! The owner applies the route and the settings for keys. So the request to the owner has none of
