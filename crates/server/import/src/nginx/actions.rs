@@ -58,7 +58,12 @@ pub(super) fn action<'d>(
     if let Some(pass) = pass {
         return passed(pass, path, None, scope, nginx);
     }
-    match files::of(inner, (path, has_condition), scope, &mut nginx.notes) {
+    match files::of(
+        (server.directive.inner(), inner),
+        (path, has_condition),
+        scope,
+        &mut nginx.notes,
+    ) {
         Ok((files, last)) => {
             let (action, other) = after_files(files, last, server, nginx);
             (action, other.unwrap_or_else(|| Passed::of(scope)))
@@ -149,7 +154,10 @@ fn passed<'d>(
         }
     };
     if let (Some(_), Path::Start(start)) = (&upstream_path, &*path) {
-        let text = format!("only what is below {start}/ is passed on, without a second slash");
+        let text = format!(
+            "what is below {start}/ is passed on, without a second slash; other paths that begin \
+             so are answered with 501"
+        );
         nginx.notes.different(&pass.at, text);
         *path = Path::Prefix(format!("{start}/"));
     } else if upstream_path.is_some() {
@@ -191,12 +199,18 @@ pub(super) fn wanted<'s>(
     let uri = uri.strip_prefix(':').unwrap_or(uri);
     let is_socket = authority.starts_with("unix:/");
     let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
-    let is_server = !authority.is_empty() && (scheme == "http" || !authority.contains("unix:"));
+    let is_server = match authority.contains("unix:") {
+        true => is_socket && authority.len() > "unix:/".len() && scheme == "http",
+        false => !authority.is_empty(),
+    };
     if !known || !is_server || pass.word(0).contains('$') {
         return Err("the server is not a fixed host and port".to_owned());
     }
     let own = path.text();
-    let is_plain = uri.bytes().all(|b| b.is_ascii_graphic()) && !uri.contains(['?', '#', '{']);
+    let is_plain = uri.bytes().all(|b| b.is_ascii_graphic())
+        && !uri.contains(['?', '#', '{', '%', '\\', ';'])
+        && !uri.contains("//")
+        && !uri.split('/').any(|part| matches!(part, "." | ".."));
     let upstream_path = match path {
         _ if uri.is_empty() || uri == own => None,
         // The rest of a path begins with the last slash of the prefix.

@@ -41,6 +41,21 @@ impl Directive {
     }
 }
 
+/// Files of nginx, Debian and certbot with content types, parameters of programs, fields for
+/// upstreams, and settings of TLS.
+const KNOWN_FILES: &[&str] = &[
+    "mime.types",
+    "proxy_params",
+    "fastcgi_params",
+    "fastcgi.conf",
+    "uwsgi_params",
+    "scgi_params",
+    "options-ssl-nginx.conf",
+    "koi-utf",
+    "koi-win",
+    "win-utf",
+];
+
 /// The directives of a text and of the files that it includes.
 ///
 /// # Errors
@@ -117,19 +132,43 @@ impl Reader<'_, '_, '_> {
                     }
                 }
             }
+            if name == "location" && words.len() == 1 {
+                let sign = ["^~", "~*", "~", "="].iter().find(|sign| words[0].starts_with(**sign));
+                if let Some(sign) = sign {
+                    words = vec![(*sign).to_owned(), words[0][sign.len()..].to_owned()];
+                }
+            }
             let mut directive = Directive { at, name, words, block };
             let shown = directive.shown();
             self.input.notes.directive(&mut directive.at, &shown);
             let is_included = directive.name == "include"
-                && self.input.include(&directive.at, directive.word(0), |file, text, input| {
-                    all.extend(parse(file, text, input)?);
-                    Ok(())
-                })?;
+                && (self.is_left_out(&directive)?
+                    || self.input.include(
+                        &directive.at,
+                        directive.word(0),
+                        |file, text, input| {
+                            all.extend(parse(file, text, input)?);
+                            Ok(())
+                        },
+                    )?);
             // An include that cannot be read stays as a directive.
             if !is_included {
                 all.push(directive);
             }
         }
+    }
+
+    /// Whether an include is of a file that cannot be read, and that keeps no request out by what
+    /// its name says.
+    fn is_left_out(&mut self, include: &Directive) -> Parsed<bool> {
+        let name = include.word(0);
+        let is_known = KNOWN_FILES.contains(&name.rsplit('/').next().unwrap_or_default());
+        if !is_known || self.input.files(&include.at, name)?.is_ok() {
+            return Ok(false);
+        }
+        let text = "it cannot be read; a file of this name keeps no request out";
+        self.input.notes.left(&include.at, text);
+        Ok(true)
     }
 
     fn blanks(&mut self) {

@@ -13,6 +13,8 @@ pub(crate) struct Trusted {
     /// `None`: X-Forwarded-For.
     field: Option<String>,
     from: Place,
+    /// The client is always the one that nginx takes. If not, rules about clients are not carried.
+    pub(crate) is_exact: bool,
 }
 
 impl Trusted {
@@ -50,8 +52,9 @@ fn not_carried(all: &[Directive], notes: &mut Notes) {
 }
 
 fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
-    let is_of_clients =
-        |one: &&Directive| ["set_real_ip_from", "real_ip_header"].contains(&one.name.as_str());
+    let is_of_clients = |one: &&Directive| {
+        ["set_real_ip_from", "real_ip_header", "real_ip_recursive"].contains(&one.name.as_str())
+    };
     let own = |level: &[Directive]| -> Vec<Directive> {
         level.iter().filter(is_of_clients).cloned().collect()
     };
@@ -92,13 +95,20 @@ fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
                     other clients the field is not passed on";
         notes.different(&one.at, text);
     }
+    // Without real_ip_recursive, nginx takes the last address, even if that is a trusted one.
+    let is_recursive = all.iter().any(|one| one.name == "real_ip_recursive" && one.word(0) == "on");
+    let is_single = |text: &String| text.parse::<IpAddr>().is_ok();
+    let is_exact = is_recursive
+        || !field.eq_ignore_ascii_case("x-forwarded-for")
+        || networks.iter().all(is_single);
     let field = Some(field.to_owned()).filter(|one| !one.eq_ignore_ascii_case("x-forwarded-for"));
-    Some(Trusted { networks, field, from })
+    Some(Trusted { networks, field, from, is_exact })
 }
 
 /// Whether a block has such a directive inside.
 fn has_inside(block: &Directive) -> bool {
     block.inner().iter().any(|one| {
-        ["set_real_ip_from", "real_ip_header"].contains(&one.name.as_str()) || has_inside(one)
+        ["set_real_ip_from", "real_ip_header", "real_ip_recursive"].contains(&one.name.as_str())
+            || has_inside(one)
     })
 }

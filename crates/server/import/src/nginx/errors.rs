@@ -2,6 +2,7 @@
 
 use super::Nginx;
 use super::blocks::{Directive, named};
+use super::found::is_sent;
 use super::scope::{Scope, Server};
 use imported::note::Place;
 use imported::tree::{Section, Value};
@@ -75,7 +76,7 @@ fn file(path: &str, scope: &Scope<'_>, server: &Server<'_>) -> Option<String> {
     };
     let location = named(server.directive.inner(), "location").find(is_own);
     let inner = location.map_or(&[][..], Directive::inner);
-    if inner.iter().any(|one| one.name.ends_with("_pass") || one.name == "return") {
+    if !is_sent(server.directive.inner(), path, None) {
         return None;
     }
     let of = |name| named(inner, name).last().map(|one| one.word(0));

@@ -1,6 +1,7 @@
 //! `root`, `alias`, `index`, `try_files` and `expires`: the files of a directory.
 
 use super::blocks::{Directive, named};
+use super::found::{is_plain, is_sent, may_be_taken};
 use super::scope::Scope;
 use super::table::time;
 use imported::note::Notes;
@@ -28,7 +29,7 @@ const DIFFERENCE: &str = "content types and tags are ours, a directory without i
 /// # Errors
 /// One line: why the files are not carried.
 pub(super) fn of<'d>(
-    inner: &'d [Directive],
+    (server, inner): (&[Directive], &'d [Directive]),
     (path, has_condition): (&mut Path, bool),
     scope: &Scope<'d>,
     notes: &mut Notes,
@@ -54,7 +55,7 @@ pub(super) fn of<'d>(
             Path::Prefix(_) if text.ends_with('/') => files.alias = true,
             Path::Start(start) => {
                 files.alias = true;
-                differs += &format!("; only what is below {start}/ gets files");
+                differs += &format!("; paths that are not below {start}/ are answered with 501");
                 *path = Path::Prefix(format!("{start}/"));
             }
             Path::Exact(exact) if text.ends_with(&exact) => {
@@ -66,8 +67,8 @@ pub(super) fn of<'d>(
         }
     }
     if let Some(index) = scope.get("index") {
-        // What PHP would answer is no file.
-        let of_files = index.words.iter().filter(|word| !word.ends_with(".php"));
+        // What a program would answer is no file.
+        let of_files = index.words.iter().filter(|word| is_plain(word));
         let words: Vec<String> = of_files.cloned().collect();
         if words.iter().any(|word| word.contains(['$', '/'])) {
             return Err("the name of an index is not fixed".to_owned());
@@ -75,8 +76,14 @@ pub(super) fn of<'d>(
         files.index = Some(words);
         notes.carried(&index.at);
     }
+    let usual = [String::from("index.html")];
+    if files.index.as_deref().unwrap_or(&usual).iter().any(|name| may_be_taken(server, name)) {
+        return Err("another location would be asked for the index".to_owned());
+    }
     let last = match named(inner, "try_files").last() {
-        Some(tries) => tried(tries, &mut files).inspect(|_| notes.carried(&tries.at))?,
+        Some(tries) => {
+            tried(tries, (server, inner), &mut files).inspect(|_| notes.carried(&tries.at))?
+        }
         None => Last::Missing,
     };
     files.precompressed = scope.is("gzip_static", "on");
@@ -99,11 +106,15 @@ pub(super) fn of<'d>(
 }
 
 /// `try_files FILE … LAST`
-fn tried<'d>(tries: &'d Directive, files: &mut Files) -> Result<Last<'d>, String> {
+fn tried<'d>(
+    tries: &'d Directive,
+    (server, inner): (&[Directive], &[Directive]),
+    files: &mut Files,
+) -> Result<Last<'d>, String> {
     let Some((last, words)) = tries.words.split_last() else {
         return Err("try_files has no file".to_owned());
     };
-    let is_fixed = |text: &str| !text.contains(['$', '?', '{', '}']) && !text.ends_with(".php");
+    let is_fixed = |text: &str| !text.contains(['$', '?', '{', '}']) && is_plain(text);
     if words.first().is_none_or(|word| word != "$uri") {
         return Err("the file of the path itself is always tried first".to_owned());
     }
@@ -131,9 +142,11 @@ fn tried<'d>(tries: &'d Directive, files: &mut Files) -> Result<Last<'d>, String
     // A file does not depend on the query.
     let queries = ["$is_args$args", "?$args", "?$query_string", "$is_args$query_string"];
     let bare = queries.iter().find_map(|query| last.strip_suffix(query)).unwrap_or(last);
-    match bare.starts_with('/') && is_fixed(bare) {
-        true => files.tries.push(bare.to_owned()),
-        false => return Err("the last path of try_files is not that of a file".to_owned()),
+    match (bare.strip_prefix("$uri"), bare.starts_with('/') && is_fixed(bare)) {
+        (Some(ending), _) if is_fixed(ending) => files.tries.push(format!("{{path}}{ending}")),
+        (_, true) if is_sent(server, bare, Some(inner)) => files.tries.push(bare.to_owned()),
+        (_, true) => return Err("another location would be asked for its last path".to_owned()),
+        _ => return Err("the last path of try_files is not that of a file".to_owned()),
     }
     Ok(Last::Missing)
 }

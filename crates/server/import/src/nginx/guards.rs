@@ -5,6 +5,7 @@ use super::actions::{self, wanted};
 use super::blocks::{Directive, named};
 use super::scope::{Scope, Server};
 use imported::route::Path;
+use imported::table::is_one;
 use imported::tree::Section;
 
 /// The guard of a location.
@@ -45,7 +46,8 @@ pub(super) fn of<'d>(
     if let Some(one) = scope.get("auth_request").filter(|one| one.word(0) != "off") {
         guard.service = service(one, server, nginx);
         if guard.service.is_none() {
-            let text = "the location that is asked is not carried";
+            let text = "the location that is asked is not carried, or sends fields by which its \
+                        service may decide (ours gets X-Forwarded-Method and -Uri)";
             nginx.notes.unprotected(&one.at, text);
             return Err(());
         }
@@ -115,13 +117,16 @@ fn service<'d>(
     let location = named(all, "location").find(is_asked)?;
     let scope = server.scope.inside(location.inner(), &mut nginx.notes);
     let pass = named(location.inner(), "proxy_pass").next()?;
-    // Whatever URI is written, it is the path that is asked for.
-    let (_, rest) = pass.word(0).split_once("://")?;
-    let path = rest.find('/').map_or(uri, |at| &rest[at..]).to_owned();
-    if path.contains('$') {
+    // A service may decide by what the location sends, and our file does not send it.
+    let sends = "host content-length connection x-forwarded-for x-forwarded-proto \
+                 x-forwarded-host x-real-ip";
+    let is_sent = |one: &&Directive| is_one(sends, &one.word(0).to_ascii_lowercase());
+    let asks_more = named(location.inner(), "if").next().is_some();
+    if asks_more || !scope.all("proxy_set_header").iter().all(is_sent) {
         return None;
     }
-    let (wanted, _) = wanted(pass, &Path::Exact(path.clone()), &scope).ok()?;
+    let (wanted, path) = wanted(pass, &Path::Exact(uri.to_owned()), &scope).ok()?;
+    let path = path.unwrap_or_else(|| uri.to_owned());
     let name = nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes)?;
     nginx.notes.carried(&location.at);
     nginx.notes.carried(&pass.at);

@@ -115,13 +115,15 @@ pub(crate) struct Group {
     pub(crate) only_for: Option<Cel>,
 }
 
-/// The chosen servers; and those of the other scheme, if all chosen servers speak one scheme, and
-/// if there is room for a condition of each route.
+/// The chosen servers; and those of the other scheme, if all chosen servers speak one scheme, if
+/// there is room for a condition of each route, and if no proxy in front names another scheme than
+/// that of the listener (`by_listener`).
 pub(crate) fn groups(
     blocks: &[&Directive],
     servers: &[Vec<Listen>],
     (chosen_servers, addresses): (Vec<usize>, Vec<Listen>),
     answered: &[Answered],
+    by_listener: bool,
 ) -> Vec<Group> {
     let first = Group { servers: chosen_servers, addresses, only_for: None };
     let is_placed = |at: &usize| {
@@ -138,10 +140,12 @@ pub(crate) fn groups(
         <[bool; 1]>::try_from(schemes).ok().map(|[is_tls]| is_tls)
     };
     let is_other = scheme(&first.servers).zip(scheme(&rest)).is_some_and(|(a, b)| a != b);
-    let both = first.servers.iter().chain(&rest);
-    let locations: usize = both.map(|at| named(blocks[*at].inner(), "location").count() + 1).sum();
-    // Each route is written with hosts, and for the default server.
-    if !is_other || 2 * locations > CONDITIONS_MAX / 4 {
+    // An expression has a route below each prefix, and a location may have a redirect.
+    let both = || first.servers.iter().chain(&rest).map(|at| blocks[*at].inner());
+    let locations: usize = both().map(locations).sum();
+    let expressions: usize = both().map(expressions).sum();
+    let routes = 4 * (locations + first.servers.len() + rest.len()) * (1 + expressions);
+    if !is_other || !by_listener || routes > CONDITIONS_MAX {
         return vec![first];
     }
     let of = |all: &[usize]| match scheme(all) {
@@ -150,6 +154,15 @@ pub(crate) fn groups(
     };
     let second = Group { only_for: of(&rest), servers: rest, addresses };
     vec![Group { only_for: of(&first.servers), ..first }, second]
+}
+
+/// The locations of a level, with those inside.
+fn locations(level: &[Directive]) -> usize {
+    named(level, "location").map(|one| 1 + locations(one.inner())).sum()
+}
+
+fn expressions(level: &[Directive]) -> usize {
+    named(level, "location").filter(|one| one.word(0).starts_with('~')).count()
 }
 
 /// Addresses with one port, all of whose servers only answer requests themselves.

@@ -7,6 +7,7 @@ mod clients;
 mod conditions;
 mod errors;
 mod files;
+mod found;
 mod guards;
 mod headers;
 mod limits;
@@ -120,9 +121,24 @@ pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parse
             let is_user = |one: &&mut Section| one.text("users") == Some(&file);
             for route in nginx.tree.all_mut("route").filter(is_user) {
                 match nginx.open {
-                    true => ["users", "realm", "forward_login"].map(|key| route.unset(key)),
-                    false => [route.close(); 3],
-                };
+                    true => ["users", "realm", "forward_login", "satisfy"]
+                        .iter()
+                        .for_each(|key| route.unset(key)),
+                    false => route.close(),
+                }
+            }
+        }
+    }
+    // The server refuses to start as a user that there is not.
+    if let Some(user) = nginx.tree.section("server").text("user").map(str::to_owned)
+        && let Some(one) = named(&all, "user").next()
+        && let Ok(files) = input.files(&one.at, "/etc/passwd")?
+    {
+        let is_there = |line: &str| line.split(':').next() == Some(user.as_str());
+        if !files.iter().flat_map(|file| file.text.lines()).any(is_there) {
+            nginx.notes.left(&one.at, "there is no such user on this machine");
+            for key in ["user", "group"] {
+                nginx.tree.section("server").unset(key);
             }
         }
     }
@@ -148,7 +164,7 @@ impl<'d> Nginx<'d> {
         self.body = limits::body(scope);
         self.trusted = clients::trusted(inner, &mut self.notes);
         let mut scope = scope.clone();
-        scope.is_named = self.trusted.is_some();
+        scope.is_named = self.trusted.as_ref().is_some_and(|trusted| trusted.is_exact);
         self.servers(inner, &scope);
         for block in named(inner, "upstream").filter(|one| !self.upstreams.uses(one.word(0))) {
             let text = "no location that is carried uses it";
@@ -165,11 +181,11 @@ impl<'d> Nginx<'d> {
         let listens: Vec<Vec<Listen>> =
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
         // Where not all servers can be carried, those that answer are carried without their files.
-        let tests = &self.switches.tests;
-        let (groups, answered) = match placed(&blocks, &listens, tests, false) {
+        let (tests, by_listener) = (&self.switches.tests, self.trusted.is_none());
+        let (groups, answered) = match placed(&blocks, &listens, tests, (false, by_listener)) {
             (groups, answered, true) => (groups, answered),
             _ => {
-                let (groups, answered, _) = placed(&blocks, &listens, tests, true);
+                let (groups, answered, _) = placed(&blocks, &listens, tests, (true, by_listener));
                 (groups, answered)
             }
         };
@@ -314,7 +330,7 @@ fn placed(
     blocks: &[&Directive],
     listens: &[Vec<Listen>],
     tests: &Tests,
-    files: bool,
+    (files, by_listener): (bool, bool),
 ) -> (Vec<Group>, Vec<Answered>, bool) {
     let only_answers: Vec<bool> =
         blocks.iter().map(|block| rules::only_answers(block, tests, files)).collect();
@@ -325,7 +341,7 @@ fn placed(
     if rules > rules::ANSWERS_MAX {
         answered.clear();
     }
-    let groups = listen::groups(blocks, listens, (chosen, addresses), &answered);
+    let groups = listen::groups(blocks, listens, (chosen, addresses), &answered, by_listener);
     let of_groups = groups.iter().map(|group| group.servers.len()).sum::<usize>();
     let of_answers = answered.iter().map(|one| one.servers.len()).sum::<usize>();
     (groups, answered, of_groups + of_answers == blocks.len())

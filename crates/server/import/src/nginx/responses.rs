@@ -49,12 +49,17 @@ impl Redirects {
     }
 }
 
+/// Whether a text may be the value of an attribute.
+fn is_value(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic() && !b"$;,\"\\".contains(&b))
+}
+
 /// Writes the changes to cookies into a route, and the notes.
 pub(super) fn cookies(scope: &Scope<'_>, section: &mut Section, notes: &mut Notes) {
     let (mut domain, mut path) = (None, None);
     let mut flags: Vec<String> = Vec::new();
     for one in scope.all("proxy_cookie_domain").iter().filter(|one| one.word(0) != "off") {
-        let becomes = match one.word(1).contains('$') || one.word(1).is_empty() {
+        let becomes = match one.word(1).is_empty() || !is_value(one.word(1)) {
             true => Left("the domain is not fixed"),
             false => {
                 domain = Some(one.word(1).to_owned());
@@ -66,7 +71,7 @@ pub(super) fn cookies(scope: &Scope<'_>, section: &mut Section, notes: &mut Note
     for one in scope.all("proxy_cookie_path").iter().filter(|one| one.word(0) != "off") {
         let mut parts = one.word(1).split(';').map(str::trim);
         let to = parts.next().unwrap_or_default();
-        let is_known = one.word(0) == "/" && to.starts_with('/') && !one.word(1).contains('$');
+        let is_known = one.word(0) == "/" && to.starts_with('/') && is_value(to);
         let becomes = match is_known {
             false => Left("the path of cookies is / or another fixed one"),
             true => {

@@ -211,7 +211,9 @@ impl<'d> Found<'_, 'd> {
         let server = self.server;
         let (at, inner) = (&server.directive.at, server.directive.inner());
         let found = match server.scope.get("root") {
-            Some(_) => files::of(inner, (&mut root, false), &server.scope, &mut self.nginx.notes),
+            Some(_) => {
+                files::of((inner, inner), (&mut root, false), &server.scope, &mut self.nginx.notes)
+            }
             None => Err(String::new()),
         };
         let (action, other) = match found {
@@ -239,7 +241,7 @@ impl<'d> Found<'_, 'd> {
         let is_other = matches!(&route.action, Action::Files(_, Some(_)));
         let mut scope = if is_other { passed.scope } else { outer.clone() };
         if is_other {
-            scope.keep_out_as(outer);
+            scope.keep_out_as(outer, &mut self.nginx.notes);
         }
         let is_for = route.action.forwards() || matches!(route.action, Action::Files(..));
         if !is_for {
@@ -328,8 +330,13 @@ impl<'d> Found<'_, 'd> {
             }
         };
         self.nginx.notes.carried(&location.at);
+        let asked = path.clone();
         let place = (&mut path, when.is_some());
         let (action, passed) = action(inner, place, &scope, self.server, self.nginx);
+        if let (Path::Start(_), Path::Prefix(_)) = (&asked, &path) {
+            // The rest of the location must not find another route.
+            self.routes.push(Route::plain(&location.at, asked, Action::NotCarried, &scope));
+        }
         let forwards = action.forwards();
         if let Path::Prefix(prefix) = &path
             && forwards
@@ -455,6 +462,8 @@ impl<'d> Found<'_, 'd> {
             [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
             _ if scope.is_denied()
                 || scope.is_unprotected()
+                || scope.asks_login()
+                || scope.refused().is_some()
                 || inner.iter().any(table::restricts) =>
             {
                 let text = "routes have no such expressions, and this one refuses requests";
@@ -595,6 +604,7 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
     first.extend(scope.refused().filter(|_| refuses).map(|one| (one.clone(), denied.clone())));
     let route = &Route { when: with(&server.only_for, &route.when), ..route.clone() };
     nginx.conditions += 2 * usize::from(server.only_for.is_some());
+    nginx.is_full |= server.only_for.is_some() && nginx.conditions > CONDITIONS_MAX;
     let and = |one: &Cel| with(&route.when, &Some(one.clone()));
     let mut keys = route.keys.clone();
     let passes = keys.as_ref().map(|keys| keys.passes.clone()).unwrap_or_default();

@@ -120,9 +120,35 @@ impl<'d> Scope<'d> {
         is_simple.then(|| allowed.iter().map(|one| one.word(0).to_owned()).collect())
     }
 
-    /// Adds what another scope keeps out: a request has passed both.
-    pub(crate) fn keep_out_as(&mut self, other: &Scope<'_>) {
+    /// Adds what another scope keeps out: a request has passed both. What only one of the scopes
+    /// asks for cannot be said. Writes the notes.
+    pub(crate) fn keep_out_as(&mut self, other: &Scope<'_>, notes: &mut Notes) {
         self.unprotected |= other.is_unprotected() || self.access != other.access;
+        for name in ["auth_basic", "auth_basic_user_file", "auth_request", "satisfy"] {
+            let both = [self.get(name), other.get(name)];
+            if both[0].map(|one| &one.words) != both[1].map(|one| &one.words) {
+                self.unprotected = true;
+                let text = "the location with a name has another guard, so all is closed";
+                both.iter().flatten().for_each(|one| notes.unprotected(&one.at, text));
+            }
+        }
+        for name in ["limit_req", "limit_conn"] {
+            let words = |scope: &Scope<'_>| -> Vec<Vec<String>> {
+                scope.all(name).iter().map(|one| one.words.clone()).collect()
+            };
+            if words(self) != words(other) {
+                let text = "the location with a name has another limit";
+                other.all(name).iter().for_each(|one| notes.left(&one.at, text));
+            }
+        }
+    }
+
+    /// Whether clients have to log in, or a service is asked.
+    pub(crate) fn asks_login(&self) -> bool {
+        ["auth_basic", "auth_request"]
+            .iter()
+            .filter_map(|name| self.get(name))
+            .any(|one| one.word(0) != "off")
     }
 
     /// Whether no client is let in.

@@ -239,7 +239,9 @@ fn is_usual(directive: &Directive) -> bool {
 /// A time: `60`, `60s`, `1m 30s`, `500ms`. Longer than a year, it is no time-out.
 pub(crate) fn time(text: &str) -> Option<Duration> {
     let (minute, hour, day) = (60_000, 3_600_000, 86_400_000);
-    let units = [("ms", 1), ("", 1000), ("s", 1000), ("m", minute), ("h", hour), ("d", day)];
+    let short = [("ms", 1), ("", 1000), ("s", 1000), ("m", minute), ("h", hour), ("d", day)];
+    let long = [("w", 7 * day), ("M", 30 * day), ("y", 365 * day)];
+    let units = [&short[..], &long].concat();
     let mut parts = text.split_whitespace().map(|part| amount(part, &units));
     let total_ms = parts.try_fold(0_u64, |total, part| total.checked_add(part?))?;
     Some(Duration::from_millis(total_ms)).filter(|time| *time <= Duration::from_secs(366 * 86_400))

@@ -109,7 +109,15 @@ fn another_path_is_sent_to_the_upstream() {
             &["prefix = \"/api/\"", "upstream_path = \"/\"", "from = \"http://app/\""][..],
         ),
         ("/api/", "/v2/", &["upstream_path = \"/v2/\"", "to = \"/api/\""]),
-        ("/api", "/", &["prefix = \"/api/\"", "upstream_path = \"/\"", "redirect = \"/api/\""]),
+        (
+            "/api",
+            "/",
+            &[
+                "prefix = \"/api/\"",
+                "upstream_path = \"/\"",
+                "path = \"/api*\"  # nginx.conf:2\nanswer = \"not imported",
+            ],
+        ),
         ("= /one", "/two", &["path = \"/one\"", "upstream_path = \"/two\""]),
     ] {
         let text = format!("location {location} {{ proxy_pass http://app{pass}; }}");
@@ -148,6 +156,28 @@ fn a_rewrite_of_the_prefix_is_another_path() {
 }
 
 #[test]
+fn a_sign_may_stand_at_its_path_and_times_have_long_units() {
+    let text = one("location ^~/a { proxy_pass http://app; } location =/b { return 200 x; }\n\
+                    location ~*\\.png$ { root /srv; expires 1y; } location / { root /srv; }");
+    let imported = imported(&text, false);
+    has(&imported, "path = \"/a*\"");
+    has(&imported, "path = \"/b\"");
+    has(&imported, "cache_control = \"max-age=31536000\"");
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+}
+
+#[test]
+fn a_known_file_that_is_missing_closes_nothing() {
+    let app = "location / { proxy_pass http://app; }";
+    let known =
+        imported(&one(&format!("include /etc/letsencrypt/options-ssl-nginx.conf; {app}")), false);
+    has(&known, "\nupstream = \"app\"");
+    assert_eq!(fate(&known, "include"), Fate::NotCarried);
+    let other = imported(&one(&format!("include /etc/nginx/rules.conf; {app}")), false);
+    lacks(&other, "\nupstream = \"app\"");
+}
+
+#[test]
 fn upstreams_are_at_unix_sockets() {
     let text = "http { upstream app { server unix:/run/app.sock; }\n\
                 server { listen 80; location / { proxy_pass http://app; }\n\
@@ -161,11 +191,15 @@ fn upstreams_are_at_unix_sockets() {
 
 #[test]
 fn proxies_in_front_name_the_client() {
-    let http = "real_ip_header X-Forwarded-For; set_real_ip_from 10.0.0.0/8;";
+    let http = "real_ip_recursive on; real_ip_header X-Forwarded-For; set_real_ip_from 10.0.0.0/8;";
     let server = one("allow 192.0.2.0/24; deny all; location / { proxy_pass http://app; }");
     let carried = imported(&server.replacen("http {", &format!("http {{ {http}"), 1), false);
     has(&carried, "trusted_proxies = [\"10.0.0.0/8\"]");
     has(&carried, "\nupstream = \"app\"");
+    // nginx would take the last address, which may be a trusted one.
+    let last = http.replace("real_ip_recursive on;", "");
+    let last = imported(&server.replacen("http {", &format!("http {{ {last}"), 1), false);
+    lacks(&last, "\nupstream = \"app\"");
     let own = "real_ip_header CF-Connecting-IP; set_real_ip_from 10.0.0.0/8; \
                location / { proxy_pass http://app; }";
     has(&imported(&one(own), false), "trusted_field = \"CF-Connecting-IP\"");
@@ -267,4 +301,65 @@ fn a_longer_name_in_a_log_format_is_another_variable() {
         assert_eq!(fate(&imported, "log_format"), Fate::NotCarried, "{text}");
         assert!(why(&imported, "log_format").contains(text), "{text}");
     }
+}
+
+/// What an import opened at first.
+#[test]
+fn nothing_is_opened_beside_files_and_other_paths() {
+    let login = "auth_basic X; auth_basic_user_file /users;";
+    for inside in [
+        // The guard is that of the files, and the location with a name has none.
+        format!(
+            "location / {{ {login} root /srv; try_files $uri @a; }} location @a {{ return 404; }}"
+        ),
+        // An expression that our file cannot have.
+        format!(
+            "location ~ (?=x)a {{ {login} root /srv; }} location / {{ proxy_pass http://app; }}"
+        ),
+        // A service that may decide by a field.
+        "location = /auth { proxy_set_header X-Role a; proxy_pass http://app/auth; } \
+         location / { auth_request /auth; proxy_pass http://app; }"
+            .to_owned(),
+        // What nginx finds for the index, for the last path and for the page.
+        format!("root /srv; location / {{ }} location ~ \\.html$ {{ {login} }}"),
+        "root /srv; location / { try_files $uri /i.html; } location = /i.html { deny all; }"
+            .to_owned(),
+        "root /srv; location / { try_files $uri /app/; } location /app/ { return 200 x; }"
+            .to_owned(),
+        "root /srv; location / { index a.phtml; try_files $uri /a.cgi; }".to_owned(),
+    ] {
+        let imported = imported(&one(&inside), false);
+        let routes = imported.configuration.split("[[route]]").skip(1);
+        for route in routes.filter(|route| route.contains("prefix = \"/\"")) {
+            let is_open = route.contains("\nfiles = ") || route.contains("\nupstream = ");
+            assert!(!is_open, "{inside}: {route}");
+        }
+        assert!(imported.has_left(), "{inside}");
+    }
+    // The rest of a location whose prefix is replaced.
+    let rest = "location /adm { proxy_pass http://app/; } location / { proxy_pass http://app; }";
+    has(&imported(&one(rest), false), "path = \"/adm*\"  # nginx.conf:2\nanswer = \"not imported");
+    // The page of an error.
+    let app = "location / { proxy_pass http://app; }";
+    let page = format!("root /; error_page 404 /page.html; {app}");
+    has(
+        &imported(&one(&format!("{page} location = /page.html {{ internal; }}")), false),
+        "answer_file",
+    );
+    for other in ["", "location = /page.html { deny all; }", "location ~ html { deny all; }"] {
+        lacks(&imported(&one(&format!("{page} {other}")), false), "answer_file");
+    }
+    lacks(&imported(&one(&page.replace("page.html", "users")), false), "answer_file");
+}
+
+/// A proxy in front names the scheme, and nginx takes the server of the listener.
+#[test]
+fn servers_of_both_schemes_need_the_scheme_of_the_listener() {
+    let text = "http { set_real_ip_from 10.0.0.0/8; server { listen 80; root /srv; }\n\
+                server { listen 443 ssl; ssl_certificate c; ssl_certificate_key k; root /s; } }";
+    let options = Options::default();
+    let mut read = |_: &str| Err(String::new());
+    let imported = crate::import(Source::Nginx, "f", text, options, &mut read).unwrap();
+    lacks(&imported, "scheme ==");
+    assert!(imported.has_left());
 }
