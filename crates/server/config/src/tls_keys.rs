@@ -65,6 +65,7 @@ impl Table for UpstreamTls {
 impl ListenTable {
     /// Reports settings that do not fit a Unix socket, or need one.
     pub(crate) fn check_unix(&self, here: &mut Here<'_, '_>) {
+        let lists = [("trusted_proxies", &self.trusted_proxies), ("proxy_from", &self.proxy_from)];
         if self.address.is_some_and(ListenAddress::is_unix) {
             if self.role == Role::Forward {
                 let text = "clients of a forward listener are known by their addresses, and those \
@@ -74,15 +75,21 @@ impl ListenTable {
             if self.http3 {
                 here.mistake_of("http3", "a Unix socket has no UDP port: leave out http3");
             }
+            for (key, networks) in lists {
+                if networks.iter().flatten().any(|one| !one.are_unix()) {
+                    here.mistake_of(
+                        key,
+                        "clients of a Unix socket have no address: \"unix\" is all",
+                    );
+                }
+            }
             return;
         }
         let written = [self.mode.is_some(), self.owner.is_some(), self.group.is_some()];
         for (key, _) in ["mode", "owner", "group"].iter().zip(written).filter(|(_, is)| *is) {
             here.mistake_of(key, "only a Unix socket has it: address = \"unix:/run/x.sock\"");
         }
-        for (key, networks) in
-            [("trusted_proxies", &self.trusted_proxies), ("proxy_from", &self.proxy_from)]
-        {
+        for (key, networks) in lists {
             if networks.iter().flatten().any(|one| one.are_unix()) {
                 here.mistake_of(key, "only a Unix socket has clients that are \"unix\"");
             }

@@ -53,8 +53,8 @@ pub struct Spread {
 
 /// The responses of all members for which the number is known, with those of this one.
 pub fn sum(here: Option<u64>, cluster: Option<&Spread>) -> Option<u64> {
-    let others = cluster.map_or(0, |spread| spread.responses.values().sum());
-    here.map(|here| here + others)
+    let others = cluster.iter().flat_map(|spread| spread.responses.values());
+    here.map(|here| others.fold(here, |sum, one| sum.saturating_add(*one)))
 }
 
 impl Spread {

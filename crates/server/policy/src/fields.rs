@@ -259,14 +259,20 @@ fn begun(head: &ResponseHead<'_>) -> Vec<u8> {
 }
 
 /// Adds field lines to the head of a response, unless it would be too large. A 304 gets none: it
-/// would change the response that a cache has.
+/// would change the response that a cache has. Fields for caches of a kind (RFC 9213) are left out,
+/// because they would overrule an added Cache-Control.
 pub fn add_lines(response: &mut OwnedResponse, lines: &[u8]) {
     let head = response.head();
     if head.status == 304 {
         return;
     }
     let mut out = begun(&head);
-    for field in head.fields.fields() {
+    let is_targeted = |name: &[u8]| {
+        [&b"cdn-cache-control"[..], b"surrogate-control"]
+            .iter()
+            .any(|one| name.eq_ignore_ascii_case(one))
+    };
+    for field in head.fields.fields().filter(|field| !is_targeted(field.name())) {
         write::parsed_field(&mut out, field);
     }
     out.extend_from_slice(lines);

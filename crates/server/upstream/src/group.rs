@@ -155,8 +155,11 @@ impl Group {
     async fn wait(self: &Arc<Group>, choice: Choice, tried: Tried) -> Result<Ticket, Fault> {
         let figures = &self.shared.figures;
         let Some(place) = self.shared.queue.enter(self.config.queue.length_max) else {
-            figures.queue_full.fetch_add(1, Relaxed);
-            return Err(Fault::QueueFull);
+            // All that wait may wait for the server of one session.
+            return self.try_admit(choice, tried).map_err(|_| {
+                figures.queue_full.fetch_add(1, Relaxed);
+                Fault::QueueFull
+            });
         };
         figures.waits.fetch_add(1, Relaxed);
         let began = time::now();

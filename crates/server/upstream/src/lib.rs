@@ -282,7 +282,7 @@ pub async fn exchange(
         let Unanswered { fault, silent, stale, at, resends: again } = match tried {
             Ok(answer) if attempts.is_unwanted(request, &answer) && attempts.may_go_on(at) => {
                 core.io.counters.upstream_retries.add(1);
-                (unwanted, reuse) = (Some(answer), Reuse::Any);
+                (unwanted, reuse, attempts.has_answer) = (Some(answer), Reuse::Any, true);
                 continue;
             }
             Ok(answer) => return Ok(answer),
@@ -370,7 +370,8 @@ pub async fn connect_again(
     let times = other.times;
     // It gives back its place at the server before it waits for another.
     drop(other);
-    Attempts { to, times, tried: Tried::default() }.connect(core, Reuse::None).await
+    let tried = Tried::default();
+    Attempts { to, times, tried, has_answer: false }.connect(core, Reuse::None).await
 }
 
 /// The attempts of one request.
@@ -380,6 +381,9 @@ struct Attempts<'t> {
     times: Times,
     /// The servers that have failed the request.
     tried: Tried,
+    /// There is an answer already, so that no place in a queue is waited for: the answer holds the
+    /// place of its server.
+    has_answer: bool,
 }
 
 impl Attempts<'_> {
@@ -395,6 +399,7 @@ impl Attempts<'_> {
             to,
             times: Times::of(&timeouts, &core.io.limits().limits),
             tried: Tried::default(),
+            has_answer: false,
         }
     }
 
@@ -438,7 +443,11 @@ impl Attempts<'_> {
         };
         let mut before = None;
         loop {
-            let ticket = match group.admit(choice, self.tried).await {
+            let admitted = match self.has_answer {
+                true => group.try_admit(choice, self.tried).map_err(|_| Fault::QueueFull),
+                false => group.admit(choice, self.tried).await,
+            };
+            let ticket = match admitted {
                 Ok(ticket) => ticket,
                 // The first failure says more than that no server is left.
                 Err(Fault::NoServer) => return Err(before.unwrap_or(Fault::NoServer)),

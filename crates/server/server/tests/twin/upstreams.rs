@@ -239,6 +239,64 @@ fn a_request_goes_to_another_server_because_of_a_status() {
     });
 }
 
+/// Each answer held the place of its server while the request waited for the other one.
+#[test]
+fn no_request_waits_for_another_server_while_it_has_an_answer() {
+    const BUSY: &[u8] = b"HTTP/1.1 503 X\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
+    let config = || {
+        let mut group = group(&[SECOND, THIRD]);
+        group.retries = Retries { statuses: [503].into_iter().collect(), ..group.retries };
+        group.ejection.failures = 0;
+        group.servers.iter_mut().for_each(|server| server.outstanding_max = Some(1));
+        before(group)
+    };
+    each_way(config, async |_: Rc<World>| {
+        start_server(address(SECOND), BUSY);
+        start_server(address(THIRD), BUSY);
+        let began = now();
+        let all: Vec<_> = (0..6).map(|at| runtime::spawn(try_get(target(at)))).collect();
+        for one in all {
+            assert_eq!(one.await.unwrap().status, 503);
+        }
+        assert!(now() - began < Duration::from_secs(3), "{:?}", now() - began);
+    });
+}
+
+/// Those who waited for the server of one session took all places, and others were refused.
+#[test]
+fn a_full_queue_refuses_only_who_finds_no_room() {
+    let config = || {
+        let mut group = group(&[ORIGIN, SECOND]);
+        group.sticky = Some(Sticky::default());
+        group.servers.iter_mut().for_each(|server| server.outstanding_max = Some(1));
+        group.queue = Queue { length_max: 1, ..group.queue };
+        before(group)
+    };
+    each_way(config, async |_: Rc<World>| {
+        let _second = Origin::start(address(SECOND));
+        let got = try_get(target(0)).await.unwrap();
+        let cookie = got.field("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let of_session = |at: usize| {
+            let line =
+                format!("GET /t{at}?size=30&cc=no-store&late=2000 HTTP/1.1\r\nHost: site\r\n");
+            let request = format!("{line}Cookie: {cookie}\r\n\r\n");
+            async move {
+                let mut client = Client::new().await;
+                client.send(request.as_bytes()).await.unwrap();
+                client.response().await.map(|got| got.status)
+            }
+        };
+        let slow: Vec<_> = (0..2).map(|at| runtime::spawn(of_session(at))).collect();
+        sleep(Duration::from_millis(500)).await;
+        for at in 0..3 {
+            assert_eq!(try_get(target(at)).await.unwrap().status, 200, "the other server is idle");
+        }
+        for one in slow {
+            assert_eq!(one.await.unwrap(), 200);
+        }
+    });
+}
+
 #[test]
 fn a_session_begins_with_what_is_not_stored_and_stays_at_its_server() {
     let config = || {
