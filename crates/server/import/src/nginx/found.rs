@@ -17,8 +17,9 @@ fn does_more(location: &Directive) -> bool {
         one.name.ends_with("_pass")
             || matches!(
                 one.name.as_str(),
-                "return" | "rewrite" | "auth_basic" | "auth_request" | "allow" | "if" | "try_files"
+                "return" | "rewrite" | "auth_basic" | "auth_request" | "allow" | "if"
             )
+            || one.name == "try_files" && one.word(0) != "$uri"
             || table::restricts(one) && one.name != "internal"
     };
     location.inner().iter().any(does)
