@@ -97,12 +97,18 @@ impl Keeper {
 
     /// Goes on where an earlier owner has stopped, after this process has become the owner.
     pub(crate) fn take_over(&mut self) -> Result<(), String> {
-        self.answer = None;
-        self.issued.set_answer(None)?;
-        self.files.remove(ANSWER)?;
         for (name, of) in &mut self.names {
             of.record = self.files.get(&record_of(name))?.unwrap_or_default();
         }
+        // The authority may look for the answer to an order before this process goes on with it.
+        let goes_on = self.names.values().any(|of| of.record.order.is_some());
+        let answer: Option<Answer> = self.files.get(ANSWER)?;
+        let answer = answer.filter(|_| goes_on);
+        self.issued.set_answer(answer.as_ref().map(Into::into).as_ref())?;
+        if answer.is_none() {
+            self.files.remove(ANSWER)?;
+        }
+        self.answer = answer;
         self.read()
     }
 
