@@ -362,7 +362,8 @@ fn a_log_that_does_not_parse_is_reported_and_not_fatal() {
     let target = Target::Pid(puppet.pid());
     let spec = Spec {
         log_format: FormatChoice::Named(LogFormat::Haproxy),
-        duration: Some(Duration::from_millis(450)),
+        // Long enough that the line is written before the end on a busy machine.
+        duration: Some(Duration::from_millis(2_500)),
         ..spec(target, Some(&log), home.path())
     };
     let running = Running::start(spec);
