@@ -8,7 +8,6 @@ use super::headers::sent;
 use super::scope::{Scope, Server};
 use super::upstreams::Wanted;
 use super::{Nginx, redirects};
-use imported::note::Notes;
 use imported::route::{Action, Path};
 use imported::table::is_one;
 
@@ -29,6 +28,11 @@ impl<'d> Passed<'d> {
     }
 }
 
+/// What passes the requests on to an upstream.
+fn pass_of(inner: &[Directive]) -> Option<&Directive> {
+    inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"))
+}
+
 /// What a location does. Writes the notes.
 pub(super) fn action<'d>(
     inner: &'d [Directive],
@@ -41,7 +45,7 @@ pub(super) fn action<'d>(
         let action = Action::Answer { status: 404, body: "404\n".to_owned() };
         return (action, Passed::of(scope));
     }
-    let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
+    let pass = pass_of(inner);
     let first = inner.iter().find(|one| redirects::is_answer(one)).filter(|_| !has_condition);
     if let (Some(pass), Some(rewrite)) = (pass, first)
         && let Some((prefix, to)) = stripped(rewrite, path)
@@ -100,9 +104,7 @@ pub(super) fn after_files<'d>(
             let names = server.names(&scope);
             let answer =
                 redirects::action(inner.iter(), &names, &mut Path::root(), &mut nginx.notes);
-            let pass =
-                inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
-            match (answer, pass) {
+            match (answer, pass_of(inner)) {
                 (Some(answer), _) => (Some(answer), Some(Passed::of(&scope))),
                 (None, Some(pass)) => {
                     let (action, needs) = passed(pass, &mut Path::root(), None, &scope, nginx);
@@ -133,7 +135,7 @@ fn stripped(rewrite: &Directive, path: &Path) -> Option<(String, String)> {
     let fits = rewrite.name == "rewrite" && rewrite.word(2) == "break" && is_own;
     let both = is_plain(prefix) && is_plain(to) && (to.is_empty() || to.starts_with('/'));
     // `^/api(.*)` and `$1` keep the slash, and `^/api/(.*)` and `/$1` write it.
-    let same = prefix.ends_with('/') == to.ends_with('/') || !prefix.ends_with('/');
+    let same = !prefix.ends_with('/') || to.ends_with('/');
     (fits && both && same).then(|| (bare(prefix) + "/", bare(to) + "/"))
 }
 
@@ -228,9 +230,4 @@ pub(super) fn wanted<'s>(
     let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
     let wanted = Wanted { at: pass.at.clone(), scheme, authority, host, forwarded, scope };
     Ok((wanted, upstream_path))
-}
-
-/// Writes that all inside a location is carried, except what is not.
-pub(super) fn carried_inside(location: &Directive, notes: &mut Notes) {
-    location.inner().iter().for_each(|one| notes.carried(&one.at));
 }

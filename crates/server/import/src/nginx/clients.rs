@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::blocks::Directive;
+use super::scope::is_network;
 use imported::note::{Notes, Place};
+use imported::table::is_one;
 use imported::tree::Section;
 
 /// The proxies in front, if all servers have the same.
@@ -52,11 +54,8 @@ fn not_carried(all: &[Directive], notes: &mut Notes) {
 }
 
 fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
-    let is_of_clients = |one: &&Directive| {
-        ["set_real_ip_from", "real_ip_header", "real_ip_recursive"].contains(&one.name.as_str())
-    };
     let own = |level: &[Directive]| -> Vec<Directive> {
-        level.iter().filter(is_of_clients).cloned().collect()
+        level.iter().filter(|one| is_of_clients(one)).cloned().collect()
     };
     let servers = || http.iter().filter(|one| one.name == "server");
     let is_deep = |server: &Directive| server.inner().iter().any(has_inside);
@@ -84,9 +83,7 @@ fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
     let from = all.iter().find(|one| one.name == "set_real_ip_from")?.at.clone();
     let senders = all.iter().filter(|one| one.name == "set_real_ip_from");
     let networks: Vec<String> = senders.map(|one| one.word(0).to_owned()).collect();
-    let is_network =
-        |text: &String| text.parse::<ipnet::IpNet>().is_ok() || text.parse::<IpAddr>().is_ok();
-    if field == "proxy_protocol" || !networks.iter().all(is_network) {
+    if field == "proxy_protocol" || !networks.iter().all(|text| is_network(text)) {
         return None;
     }
     let placed = of_servers.iter().flatten().chain(&all);
@@ -105,10 +102,11 @@ fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
     Some(Trusted { networks, field, from, is_exact })
 }
 
+fn is_of_clients(one: &Directive) -> bool {
+    is_one("set_real_ip_from real_ip_header real_ip_recursive", &one.name)
+}
+
 /// Whether a block has such a directive inside.
 fn has_inside(block: &Directive) -> bool {
-    block.inner().iter().any(|one| {
-        ["set_real_ip_from", "real_ip_header", "real_ip_recursive"].contains(&one.name.as_str())
-            || has_inside(one)
-    })
+    block.inner().iter().any(|one| is_of_clients(one) || has_inside(one))
 }

@@ -2,7 +2,7 @@
 
 use super::Nginx;
 use super::blocks::{Directive, named};
-use super::found::is_sent;
+use super::found::{is_sent, location};
 use super::scope::{Scope, Server};
 use imported::note::Place;
 use imported::tree::{Section, Value};
@@ -70,15 +70,11 @@ fn page(one: &Directive, scope: &Scope<'_>, server: &Server<'_>) -> Result<Page,
 
 /// The file of a path.
 fn file(path: &str, scope: &Scope<'_>, server: &Server<'_>) -> Option<String> {
-    let is_own = |one: &&Directive| match &one.words[..] {
-        [sign, own] => sign == "=" && own == path,
-        _ => false,
-    };
-    let location = named(server.directive.inner(), "location").find(is_own);
-    let inner = location.map_or(&[][..], Directive::inner);
-    if !is_sent(server.directive.inner(), path, None) {
+    let all = server.directive.inner();
+    if !is_sent(all, path, None) {
         return None;
     }
+    let inner = location(all, path).map_or(&[][..], Directive::inner);
     let of = |name| named(inner, name).last().map(|one| one.word(0));
     let root = || of("root").or_else(|| scope.get("root").map(|one| one.word(0)));
     let file = match of("alias") {

@@ -158,7 +158,7 @@ fn is_cache_control(one: &Directive) -> bool {
 /// The value of Cache-Control by `expires` and `add_header`.
 fn cache_control(scope: &Scope<'_>, notes: &mut Notes) -> Option<String> {
     let mut values = Vec::new();
-    if let Some(expires) = scope.get("expires").filter(|one| one.word(0) != "off") {
+    if let Some(expires) = scope.on("expires") {
         let value = match expires.word(0) {
             "max" => Some("max-age=315360000".to_owned()),
             "epoch" => Some("no-cache".to_owned()),

@@ -44,16 +44,22 @@ pub(super) fn is_sent(server: &[Directive], path: &str, own: Option<&[Directive]
         return false;
     }
     let is_own = |one: &Directive| own.is_some_and(|own| std::ptr::eq(one.inner(), own));
+    let location = location(server, path);
+    let is_fine = location.is_none_or(|one| is_own(one) || !does_more(one));
+    // An exact path comes before all expressions.
+    let is_exact = location.is_some_and(|one| one.word(0) == "=");
+    is_fine && (is_exact || !may_be_taken(server, path))
+}
+
+/// The location that nginx finds for a path, if no expression takes the path: the one with exactly
+/// this path, or the one with the longest beginning.
+pub(super) fn location<'d>(server: &'d [Directive], path: &str) -> Option<&'d Directive> {
     let exact = named(server, "location").find(|one| one.word(0) == "=" && one.word(1) == path);
-    if let Some(exact) = exact {
-        return is_own(exact) || !does_more(exact);
-    }
     let prefix = |one: &&Directive| match &one.words[..] {
         [prefix] => path.starts_with(prefix.as_str()).then_some(prefix.len()),
         [sign, prefix] if sign == "^~" => path.starts_with(prefix.as_str()).then_some(prefix.len()),
         _ => None,
     };
-    let found = named(server, "location").filter(|one| prefix(one).is_some()).max_by_key(prefix);
-    let is_fine = found.is_none_or(|one| is_own(one) || !does_more(one));
-    is_fine && !may_be_taken(server, path)
+    let longest = || named(server, "location").filter(|one| prefix(one).is_some());
+    exact.or_else(|| longest().max_by_key(prefix))
 }

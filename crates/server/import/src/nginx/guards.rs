@@ -1,7 +1,7 @@
 //! `auth_basic`, `auth_request` and `satisfy`: who may use a location.
 
 use super::Nginx;
-use super::actions::{self, wanted};
+use super::actions::wanted;
 use super::blocks::{Directive, named};
 use super::scope::{Scope, Server};
 use imported::route::Path;
@@ -26,7 +26,7 @@ pub(super) fn of<'d>(
     nginx: &mut Nginx<'d>,
 ) -> Result<Guard, ()> {
     let mut guard = Guard::default();
-    if let Some(one) = scope.get("auth_basic").filter(|one| one.word(0) != "off") {
+    if let Some(one) = scope.on("auth_basic") {
         let file = scope.get("auth_basic_user_file").map_or("", |file| file.word(0));
         if file.is_empty() || file.contains('$') || one.word(0).contains('$') {
             nginx.notes.unprotected(&one.at, "the realm and the file of users are fixed");
@@ -43,7 +43,7 @@ pub(super) fn of<'d>(
         nginx.notes.carried(&one.at);
         guard.users = Some((file, one.word(0).to_owned()));
     }
-    if let Some(one) = scope.get("auth_request").filter(|one| one.word(0) != "off") {
+    if let Some(one) = scope.on("auth_request") {
         guard.service = service(one, server, nginx);
         if guard.service.is_none() {
             let text = "the location that is asked is not carried, or sends fields by which its \
@@ -128,8 +128,7 @@ fn service<'d>(
     let (wanted, path) = wanted(pass, &Path::Exact(uri.to_owned()), &scope).ok()?;
     let path = path.unwrap_or_else(|| uri.to_owned());
     let name = nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes)?;
-    nginx.notes.carried(&location.at);
-    nginx.notes.carried(&pass.at);
-    actions::carried_inside(location, &mut nginx.notes);
+    let carried = [location].into_iter().chain(location.inner());
+    carried.for_each(|one| nginx.notes.carried(&one.at));
     Some((name, path))
 }

@@ -34,7 +34,7 @@ use self::conditions::Tests;
 use self::limits::Limited;
 use self::listen::{Answered, Group, Listen};
 use self::routes::Closed;
-use self::scope::{Scope, Server};
+use self::scope::{Scope, Server, is_network};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
 use self::variables::Switches;
@@ -279,7 +279,7 @@ impl<'d> Nginx<'d> {
             let mut senders: Vec<String> = Vec::new();
             for sender in servers.iter().flat_map(|server| server.scope.all("set_real_ip_from")) {
                 let word = sender.word(0);
-                if word.parse::<ipnet::IpNet>().is_err() && word.parse::<IpAddr>().is_err() {
+                if !is_network(word) {
                     self.notes.left(&sender.at, "it is not a network");
                 } else {
                     add(&mut senders, word);

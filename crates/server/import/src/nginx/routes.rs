@@ -704,7 +704,7 @@ fn to_upstream<'d>(
     fields(&mut section, scope, keys.is_some(), &mut nginx.notes);
     limits::own_body(&mut section, scope, nginx.body);
     besides(route, keys.is_some(), &mut section);
-    if let Some(expires) = scope.get("expires").filter(|one| one.word(0) != "off") {
+    if let Some(expires) = scope.on("expires") {
         nginx.notes.left(&expires.at, "Cache-Control is the upstream's");
     }
     let (more, by_default) = (&route.more, route.more.redirects.by_default);

@@ -91,6 +91,11 @@ impl<'d> Scope<'d> {
         self.values.get(name).copied()
     }
 
+    /// The same, unless it says `off`.
+    pub(crate) fn on(&self, name: &str) -> Option<&'d Directive> {
+        self.get(name).filter(|directive| directive.word(0) != "off")
+    }
+
     /// The directives of this name that apply here.
     pub(crate) fn all(&self, name: &str) -> &[&'d Directive] {
         self.lists.get(name).map_or(&[], |list| list.as_slice())
@@ -110,13 +115,8 @@ impl<'d> Scope<'d> {
     pub(crate) fn only_from(&self) -> Option<Vec<String>> {
         let (last, allowed) = self.clients.split_last()?;
         let denies_all = last.name == "deny" && last.word(0) == "all";
-        let is_network = |one: &&&Directive| {
-            let text = one.word(0);
-            one.name == "allow"
-                && (text.parse::<ipnet::IpNet>().is_ok()
-                    || text.parse::<std::net::IpAddr>().is_ok())
-        };
-        let is_simple = denies_all && !allowed.is_empty() && allowed.iter().all(|a| is_network(&a));
+        let lets_in = |one: &&Directive| one.name == "allow" && is_network(one.word(0));
+        let is_simple = denies_all && !allowed.is_empty() && allowed.iter().all(lets_in);
         is_simple.then(|| allowed.iter().map(|one| one.word(0).to_owned()).collect())
     }
 
@@ -145,10 +145,7 @@ impl<'d> Scope<'d> {
 
     /// Whether clients have to log in, or a service is asked.
     pub(crate) fn asks_login(&self) -> bool {
-        ["auth_basic", "auth_request"]
-            .iter()
-            .filter_map(|name| self.get(name))
-            .any(|one| one.word(0) != "off")
+        ["auth_basic", "auth_request"].iter().any(|name| self.on(name).is_some())
     }
 
     /// Whether no client is let in.
@@ -186,6 +183,11 @@ impl<'d> Scope<'d> {
             None => !self.all("set_real_ip_from").is_empty(),
         }
     }
+}
+
+/// Whether a text is a network or an address.
+pub(super) fn is_network(text: &str) -> bool {
+    text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
 }
 
 /// A server with its names.

@@ -346,6 +346,9 @@ fn nothing_is_opened_beside_files_and_other_paths() {
         &imported(&one(&format!("{page} location = /page.html {{ internal; }}")), false),
         "answer_file",
     );
+    // The directory is that of the location that nginx finds for the page.
+    let own = format!("root /srv; error_page 404 /page.html; {app} location /p {{ root /; }}");
+    has(&imported(&one(&own), false), "answer_file = \"/page.html\"");
     for other in ["", "location = /page.html { deny all; }", "location ~ html { deny all; }"] {
         lacks(&imported(&one(&format!("{page} {other}")), false), "answer_file");
     }
