@@ -273,7 +273,8 @@ pub async fn exchange(
     // other server gives one.
     let mut unwanted = None;
     loop {
-        let upstream = match attempts.connect(core, reuse).await {
+        // An answer holds the place of its server, so nothing is waited for while there is one.
+        let upstream = match attempts.connect(core, reuse, unwanted.is_none()).await {
             Ok(upstream) => upstream,
             Err(fault) => return unwanted.ok_or(fault),
         };
@@ -282,7 +283,7 @@ pub async fn exchange(
         let Unanswered { fault, silent, stale, at, resends: again } = match tried {
             Ok(answer) if attempts.is_unwanted(request, &answer) && attempts.may_go_on(at) => {
                 core.io.counters.upstream_retries.add(1);
-                (unwanted, reuse, attempts.has_answer) = (Some(answer), Reuse::Any, true);
+                (unwanted, reuse) = (Some(answer), Reuse::Any);
                 continue;
             }
             Ok(answer) => return Ok(answer),
@@ -357,7 +358,7 @@ async fn exchange_on(
 
 /// A connection for a request that is not complete yet, or a place on an HTTP/2 connection.
 pub async fn connect(core: &Upstreams, to: &To, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
-    Attempts::new(core, to).connect(core, reuse).await
+    Attempts::new(core, to).connect(core, reuse, true).await
 }
 
 /// A connection for a request that was not processed on another connection.
@@ -370,8 +371,7 @@ pub async fn connect_again(
     let times = other.times;
     // It gives back its place at the server before it waits for another.
     drop(other);
-    let tried = Tried::default();
-    Attempts { to, times, tried, has_answer: false }.connect(core, Reuse::None).await
+    Attempts { to, times, tried: Tried::default() }.connect(core, Reuse::None, true).await
 }
 
 /// The attempts of one request.
@@ -381,9 +381,6 @@ struct Attempts<'t> {
     times: Times,
     /// The servers that have failed the request.
     tried: Tried,
-    /// There is an answer already, so that no place in a queue is waited for: the answer holds the
-    /// place of its server.
-    has_answer: bool,
 }
 
 impl Attempts<'_> {
@@ -399,7 +396,6 @@ impl Attempts<'_> {
             to,
             times: Times::of(&timeouts, &core.io.limits().limits),
             tried: Tried::default(),
-            has_answer: false,
         }
     }
 
@@ -430,8 +426,14 @@ impl Attempts<'_> {
     }
 
     /// A pooled or a new connection. A server that cannot be connected to has seen nothing, so the
-    /// next server is tried whatever the request is.
-    async fn connect(&mut self, core: &Upstreams, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
+    /// next server is tried whatever the request is. `waits`: whether a place in the queue is waited
+    /// for if no server has room.
+    async fn connect(
+        &mut self,
+        core: &Upstreams,
+        reuse: Reuse,
+        waits: bool,
+    ) -> Result<Box<Upstream>, Fault> {
         let takes_all =
             || matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
         let reuse = if reuse == Reuse::Proven && !takes_all() { Reuse::None } else { reuse };
@@ -443,9 +445,9 @@ impl Attempts<'_> {
         };
         let mut before = None;
         loop {
-            let admitted = match self.has_answer {
-                true => group.try_admit(choice, self.tried).map_err(|_| Fault::QueueFull),
-                false => group.admit(choice, self.tried).await,
+            let admitted = match waits {
+                true => group.admit(choice, self.tried).await,
+                false => group.try_admit(choice, self.tried).map_err(|_| Fault::QueueFull),
             };
             let ticket = match admitted {
                 Ok(ticket) => ticket,
