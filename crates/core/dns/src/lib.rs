@@ -61,7 +61,7 @@ pub struct Resolver {
     source: Source,
     ids: Ids,
     table: Mutex<Table>,
-    /// What is known of services, all of which the configuration names.
+    /// What is known of services. The configuration names all services.
     services: Mutex<HashMap<String, KnownService>>,
 }
 
@@ -78,7 +78,7 @@ pub struct Service {
     pub weight: u16,
 }
 
-/// What was found for a service, and for how long that is valid.
+/// The hosts of a service, and how long this answer is valid.
 #[derive(Debug)]
 struct KnownService {
     found: Result<Arc<[Service]>, NotFound>,

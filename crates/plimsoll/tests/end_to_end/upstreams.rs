@@ -82,7 +82,7 @@ fn alone_killing_one_of_two_servers_under_load_fails_no_request() {
 
 /// Around the length from which on bodies are not copied, and far beyond it.
 #[test]
-fn long_bodies_are_passed_on_as_they_are() {
+fn alone_long_bodies_are_passed_on_as_they_are() {
     let home = Home::new();
     let port = free_port();
     let _origin = named_nginx(&home, "a", port);
@@ -107,8 +107,7 @@ fn long_bodies_are_passed_on_as_they_are() {
     let metrics = get(proxy.admin(), "/metrics");
     let spliced =
         metrics.lines().find_map(|line| line.strip_prefix("plimsoll_spliced_bytes_total "));
-    // On a busy machine bytes may come in pieces that are too short for a pipe.
-    assert!(spliced.unwrap().parse::<u64>().unwrap() > 1 << 20, "{spliced:?}");
+    assert!(spliced.unwrap().parse::<u64>().unwrap() > 50 << 20, "{spliced:?}");
     assert_eq!(proxy.stopped().0, Some(0));
 }
 

@@ -102,14 +102,14 @@ impl SocketFile {
     /// Gives it its mode, user and group if it is ours.
     ///
     /// # Errors
-    /// What the system says. Only root may give a file to another user.
+    /// What the system says. Only root may change the owner of a file.
     pub fn allow(&self, rights: &SocketRights) -> io::Result<()> {
         if !self.is_ours.load(Relaxed) {
             return Ok(());
         }
         let SocketRights { mode, uid, gid } = *rights;
         let now = std::fs::symlink_metadata(&self.path)?;
-        // A process that has given up its privileges may not change what is right already.
+        // A process without privileges may not even set the owner that the file already has.
         if now.mode() & 0o7777 != mode {
             std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(mode))?;
         }

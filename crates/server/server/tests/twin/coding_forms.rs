@@ -49,7 +49,7 @@ async fn accepting(target: &str, accept: &str) -> Response {
 }
 
 /// The coding of a response, and its content without it.
-fn decoded(got: &Response) -> (&str, Vec<u8>) {
+pub(crate) fn decoded(got: &Response) -> (&str, Vec<u8>) {
     match got.field("content-encoding") {
         None => ("identity", got.body.clone()),
         Some(name) => {

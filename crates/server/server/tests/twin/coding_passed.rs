@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use coding::{Coding, Rules};
+use coding::Rules;
 use config::{Config, Path, Route};
 use runtime::time::sleep;
 
 use crate::cluster::{ALL, Node, owner, path_of};
-use crate::coding_forms::coded;
+use crate::coding_forms::{coded, decoded};
 use crate::common::Response;
 use crate::origin::expected;
 use crate::world::{Client, World, each_way, in_memory};
@@ -26,17 +26,6 @@ fn limited_to(passed_max: usize) -> Config {
 async fn accepting(target: &str, accept: &str, fields: &str) -> Response {
     let fields = format!("Accept-Encoding: {accept}\r\n{fields}");
     Client::new().await.get(target, &fields).await
-}
-
-/// The coding of a response, and its content without it.
-fn decoded(got: &Response) -> (&str, Vec<u8>) {
-    match got.field("content-encoding") {
-        None => ("identity", got.body.clone()),
-        Some(name) => {
-            let coding = Coding::of(name.as_bytes()).unwrap();
-            (name, coding::decode(coding, &[&got.body], 1 << 20).unwrap())
-        }
-    }
 }
 
 #[test]
