@@ -426,8 +426,8 @@ impl Attempts<'_> {
     }
 
     /// A pooled or a new connection. A server that cannot be connected to has seen nothing, so the
-    /// next server is tried whatever the request is. With `waits`, the request waits in the queue if
-    /// no server has room.
+    /// next server is tried whatever the request is. With `waits`, the request waits in the queue
+    /// if no server has room.
     async fn connect(
         &mut self,
         core: &Upstreams,
