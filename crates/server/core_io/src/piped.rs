@@ -41,14 +41,14 @@ pub async fn read(
         if io.is_pressed() {
             return Ok(None);
         }
-        let read = from.try_read_shared(bytes_max);
-        let is_nothing = match &read {
-            Ok(pages) => pages.as_ref().is_some_and(|pages| pages.left() == 0),
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-        };
-        // A pipe takes nothing at the mark of urgent data, but a read goes on behind it.
-        if is_nothing && from.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
-            return Ok(None);
+        let mut read = from.try_read_shared(bytes_max);
+        // A pipe takes nothing at the mark of urgent data, but a read goes on behind it. The bytes
+        // that a read would get may also have arrived meanwhile; then the pipe takes them now.
+        if is_nothing(&read) && from.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
+            read = from.try_read_shared(bytes_max);
+            if is_nothing(&read) {
+                return Ok(None);
+            }
         }
         match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -59,5 +59,13 @@ pub async fn read(
                 return Ok(Some(pages));
             }
         }
+    }
+}
+
+/// The pipe took nothing.
+fn is_nothing(read: &io::Result<Option<SharedPages>>) -> bool {
+    match read {
+        Ok(pages) => pages.as_ref().is_some_and(|pages| pages.left() == 0),
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
