@@ -47,10 +47,7 @@ pub(super) async fn look_up(
             (false, _) => of_both_families(servers, ids, &name).await,
         };
         match found {
-            Ok((mut ips, ttl)) => {
-                ips.truncate(ADDRESSES_MAX);
-                return Ok(Found { ips, ttl, name: name.into() });
-            }
+            Ok((ips, ttl)) => return Ok(Found { ips, ttl, name: name.into() }),
             Err(LookupError::Nothing { ttl }) => {
                 // The name is known not to exist for as long as all its candidates are.
                 none = Some(none.map_or(ttl, |before: Option<u32>| match (before, ttl) {
@@ -75,13 +72,25 @@ async fn of_both_families(
     let v4 = of_one_family(servers, ids, name, Family::V4);
     let v6 = of_one_family(servers, ids, name, Family::V6);
     match runtime::join(v6, v4).await {
-        (Ok((v6, ttl6)), Ok((v4, ttl4))) => Ok((alternating(&v6, &v4), ttl6.min(ttl4))),
-        (Ok((ips, ttl)), Err(_)) | (Err(_), Ok((ips, ttl))) => Ok((ips, ttl)),
+        (Ok((v6, ttl6)), Ok((v4, ttl4))) => Ok((bounded(v6, v4), ttl6.min(ttl4))),
+        (Ok((ips, ttl)), Err(_)) | (Err(_), Ok((ips, ttl))) => Ok((bounded(ips, Vec::new()), ttl)),
         (Err(LookupError::Nothing { ttl: a }), Err(LookupError::Nothing { ttl: b })) => {
             Err(LookupError::Nothing { ttl: a.zip(b).map(|(a, b)| a.min(b)) })
         }
         (Err(failed @ LookupError::Unanswered), _) | (_, Err(failed)) => Err(failed),
     }
+}
+
+/// The addresses of both families. Of more than [`ADDRESSES_MAX`] the lowest are used, so that they
+/// are the same ones in whatever order a name server gives them.
+fn bounded(mut v6: Vec<IpAddr>, mut v4: Vec<IpAddr>) -> Vec<IpAddr> {
+    if v6.len() + v4.len() > ADDRESSES_MAX {
+        v6.sort_unstable();
+        v4.sort_unstable();
+    }
+    let mut ips = alternating(&v6, &v4);
+    ips.truncate(ADDRESSES_MAX);
+    ips
 }
 
 /// Alternates the families, so that an unreachable family costs one attempt (RFC 8305, 4).
@@ -110,7 +119,12 @@ pub(super) async fn look_up_service(
 ) -> Result<(Vec<Service>, u32), LookupError> {
     match answered(servers, ids, name.as_str(), Family::Service).await? {
         Reply::Services(mut services, ttl) => {
-            services.truncate(ADDRESSES_MAX);
+            if services.len() > ADDRESSES_MAX {
+                // The same ones in whatever order.
+                let by = |one: &Service| (one.priority, one.target.clone(), one.port);
+                services.sort_by_cached_key(by);
+                services.truncate(ADDRESSES_MAX);
+            }
             Ok((services, ttl))
         }
         _ => Err(LookupError::Nothing { ttl: None }),
@@ -160,9 +174,13 @@ async fn of_the_system(name: &str) -> Result<Addresses, LookupError> {
                     ips.push(address.ip());
                 }
             }
-            match ips.is_empty() {
-                true => Err(LookupError::Nothing { ttl: Some(ttl) }),
-                false => Ok((ips, ttl)),
+            match ips.len() {
+                0 => Err(LookupError::Nothing { ttl: Some(ttl) }),
+                1..=ADDRESSES_MAX => Ok((ips, ttl)),
+                _ => {
+                    let (v6, v4) = ips.into_iter().partition(IpAddr::is_ipv6);
+                    Ok((bounded(v6, v4), ttl))
+                }
             }
         }
         // It does not distinguish a missing name from a failed query.
@@ -222,5 +240,19 @@ mod tests {
         let v6 = [ip("::1"), ip("::2"), ip("::3")];
         let all = alternating(&v6, &[ip("10.0.0.1")]);
         assert_eq!(all, [ip("::1"), ip("10.0.0.1"), ip("::2"), ip("::3")]);
+    }
+
+    #[test]
+    fn of_too_many_addresses_the_same_ones_are_used_in_whatever_order_they_come() {
+        let v4 = |at: u8| IpAddr::from([10, 0, 0, at]);
+        let v6 = |at: u8| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, at.into()]);
+        let (v6, v4): (Vec<_>, Vec<_>) = ((0..200).map(v6).collect(), (0..200).map(v4).collect());
+        let turned = |list: &[IpAddr]| [&list[77..], &list[..77]].concat();
+        let once = bounded(v6.clone(), v4.clone());
+        assert_eq!((once.len(), &once), (ADDRESSES_MAX, &bounded(turned(&v6), turned(&v4))));
+        assert_eq!(once.iter().filter(|ip| ip.is_ipv6()).count(), ADDRESSES_MAX / 2);
+        // The order of a name server shares out load if all addresses are used.
+        let few = turned(&v4)[..ADDRESSES_MAX].to_vec();
+        assert_eq!(bounded(Vec::new(), few.clone()), few);
     }
 }

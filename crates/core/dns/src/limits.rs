@@ -31,8 +31,8 @@ pub const SYSTEM_KEPT: Duration = Duration::from_secs(30);
 pub const LABEL_BYTES_MAX: usize = 63;
 /// Bytes of a name without its final dot.
 pub const NAME_BYTES_MAX: usize = 253;
-/// Addresses that are used of one answer.
-pub const ADDRESSES_MAX: usize = 32;
+/// Addresses, or hosts of a service, that are used of one answer.
+pub const ADDRESSES_MAX: usize = 64;
 /// Names in the cache.
 pub const NAMES_MAX: usize = 10_000;
 /// Bytes of the cache: its names and their addresses, with [`ENTRY_BYTES`] for each.

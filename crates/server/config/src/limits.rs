@@ -6,8 +6,10 @@ use std::time::Duration;
 pub(crate) const MANY: u64 = 1_000_000;
 /// Maximum servers of a group: as many as a request can remember having tried.
 pub const SERVERS_PER_GROUP_MAX: usize = 128;
-/// Addresses of one name that are servers at a time.
-pub const ADDRESSES_PER_SERVER_MAX: usize = dns::limits::ADDRESSES_MAX;
+/// Addresses of one name that are servers at a time. Look-ups find more of them, so that those that
+/// are servers already can be chosen.
+pub const ADDRESSES_PER_SERVER_MAX: usize = 32;
+const _: () = assert!(ADDRESSES_PER_SERVER_MAX < dns::limits::ADDRESSES_MAX);
 const _: () = assert!(ADDRESSES_PER_SERVER_MAX < SERVERS_PER_GROUP_MAX);
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u32 = 1000;

@@ -247,6 +247,8 @@ pub(crate) fn of_member(member: &Member) -> Value {
     of.insert("server".to_owned(), json!(member.label()));
     of.insert("name".to_owned(), json!(member.authority));
     let addresses: Vec<String> = member.state.addresses().iter().map(|at| shown(*at)).collect();
+    let is_stale = member.state.discovered.is_stale.load(Relaxed);
+    of.insert("stale_address".to_owned(), json!(is_stale && !addresses.is_empty()));
     of.insert("addresses".to_owned(), json!(addresses));
     of.insert("state".to_owned(), json!(state(member, time::now())));
     of.insert("order".to_owned(), json!(member.state.orders.order().name()));

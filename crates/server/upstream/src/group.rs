@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 use http1::Scheme;
 use peering::carp;
@@ -28,9 +28,10 @@ use runtime::time::{self, Instant};
 
 use super::balance::{Balancer, Candidate, stable_hash};
 use super::budget::Budget;
+use super::look_up::LookUp;
 use super::queue::{Place, Queue};
-use super::server::{ServerState, Tried};
-use super::slots::{LookUp, Slot};
+use super::server::{Generation, ServerState, Tried};
+use super::slots::Slot;
 use super::sticky::Choice;
 use crate::limits::QUEUE_LOOK;
 use config::{self, Balance, HostSent, UpstreamProtocol};
@@ -214,16 +215,13 @@ impl Group {
     ) -> Result<Ticket, Blocked> {
         if let Some(at) = self.of_session(choice, tried) {
             // Another server has no session for it, so it waits for this one.
-            let member = &self.members[at];
-            let taken = member.state.take(member.outstanding_max);
-            return if taken { Ok(self.ticket(at)) } else { Err(Blocked::Full) };
+            return self.take(at).ok_or(Blocked::Full);
         }
         if let [only] = &self.members[..] {
             if tried.has(0) || !only.state.takes_new() {
                 return Err(Blocked::Down);
             }
-            let taken = only.state.take(only.outstanding_max);
-            return if taken { Ok(self.ticket(0)) } else { Err(Blocked::Full) };
+            return self.take(0).ok_or(Blocked::Full);
         }
         let now = time::now();
         let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
@@ -231,9 +229,8 @@ impl Group {
         for _ in 0..self.members.len() {
             let with_room = self.with_room(tier, tried, now);
             let at = self.balancer.pick(with_room, choice.key, true).ok_or(Blocked::Full)?;
-            let chosen = &self.members[at];
-            if chosen.state.take(chosen.outstanding_max) {
-                return Ok(self.ticket(at));
+            if let Some(ticket) = self.take(at) {
+                return Ok(ticket);
             }
         }
         Err(Blocked::Full)
@@ -316,8 +313,11 @@ impl Group {
         !self.members.iter().any(|member| member.state.takes_new())
     }
 
-    fn ticket(self: &Arc<Group>, at: usize) -> Ticket {
-        Ticket { group: Arc::clone(self), at }
+    /// A place at a server, if it has fewer requests in flight than its limit.
+    fn take(self: &Arc<Group>, at: usize) -> Option<Ticket> {
+        let member = &self.members[at];
+        let generation = member.state.take(member.outstanding_max)?;
+        Some(Ticket { group: Arc::clone(self), at, generation })
     }
 
     /// The number that says which requests belong together, if only their URLs count.
@@ -458,11 +458,25 @@ impl Member {
 pub struct Ticket {
     group: Arc<Group>,
     at: usize,
+    /// The server's index means another server after this generation.
+    generation: Generation,
 }
 
 impl Ticket {
     fn member(&self) -> &Member {
         &self.group.members[self.at]
+    }
+
+    /// The state of the server, unless another server has its place now.
+    fn server(&self) -> Option<&ServerState> {
+        let state = &*self.member().state;
+        state.is_in(self.generation).then_some(state)
+    }
+
+    /// The server's index in the group, if the server can have sessions: its name still has its
+    /// address.
+    pub(super) fn session_at(&self) -> Option<usize> {
+        self.server().filter(|state| !state.is_unresolved()).map(|_| self.at)
     }
 
     /// The server's index in the group.
@@ -502,20 +516,24 @@ impl Ticket {
 
     /// A connection to the server was made.
     pub(super) fn connected(&self) {
-        self.member().state.figures.connects.fetch_add(1, Relaxed);
+        if let Some(state) = self.server() {
+            state.figures.connects.fetch_add(1, Relaxed);
+        }
     }
 
     /// A connection to the server was reused.
     pub(super) fn reused(&self) {
-        self.member().state.figures.reuses.fetch_add(1, Relaxed);
+        if let Some(state) = self.server() {
+            state.figures.reuses.fetch_add(1, Relaxed);
+        }
     }
 
     /// The head of an answer has come.
     pub(super) fn answered(&self, status: u16) {
         if self.group.config.ejection.statuses.contains(&status) {
             self.failed();
-        } else {
-            self.member().state.note_success();
+        } else if let Some(state) = self.server() {
+            state.note_success();
         }
     }
 
@@ -526,13 +544,15 @@ impl Ticket {
 
     /// The request has failed because of the server.
     pub(super) fn failed(&self) {
-        self.group.failed(self.at);
+        if self.server().is_some() {
+            self.group.failed(self.at);
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.member().state.outstanding.fetch_sub(1, SeqCst);
+        self.member().state.give_back(self.generation);
         self.group.shared.queue.call_next();
     }
 }

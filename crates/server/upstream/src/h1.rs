@@ -580,7 +580,8 @@ impl UpstreamBody {
         let To::Group(group, choice, ..) = to else { return None };
         let ticket = self.upstream.as_ref()?.ticket.as_ref()?;
         let is_it = group.config.sticky.is_some() && Arc::ptr_eq(group, &ticket.group());
-        is_it.then(|| group.session_lines(*choice, ticket.at(), is_secure))?
+        let at = ticket.session_at().filter(|_| is_it)?;
+        group.session_lines(*choice, at, is_secure)
     }
 
     /// Waits until all of the content is here, and keeps it, if its length is known; over HTTP/1

@@ -12,7 +12,7 @@ use runtime::time::{self, Instant};
 
 use super::group::{Group, Member};
 use super::h2::Link;
-use super::slots::{Found, LookUp};
+use super::look_up::{Found, LookUp};
 use super::{BodyLength, Preface, Request, Times, Upstreams, is_http2, open, send};
 use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
 use config::{HealthCheck, Timeouts};
@@ -198,7 +198,8 @@ fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>, only_services: bo
         let looking = Looking { group: Arc::clone(group), at };
         let resolver = Arc::clone(resolver);
         let look_up = async move {
-            let found = name.found(&resolver).await;
+            let hosts = &looking.member().state.discovered.hosts;
+            let found = name.found(&resolver, hosts).await;
             looking.note(name.name(), found);
         };
         runtime::spawn(look_up).detach();
@@ -213,17 +214,23 @@ struct Looking {
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        self.group.members[self.at].state.discovered.looking.store(false, Relaxed);
+        self.member().state.discovered.looking.store(false, Relaxed);
     }
 }
 
 impl Looking {
+    fn member(&self) -> &Member {
+        &self.group.members[self.at]
+    }
+
     fn note(&self, host: &str, found: Result<Vec<Found>, NotFound>) {
-        let (group, member) = (&self.group, &self.group.members[self.at]);
+        let (group, member) = (&self.group, self.member());
+        self.note_answer(host, found.as_ref().err());
         match found {
-            Ok(found) if member.slot.is_some() => group.assign(self.at, &found),
+            Ok(found) if member.slot.is_some() => group.assign(self.at, &found, time::now()),
             Ok(found) => {
                 let addresses: Arc<[_]> = found.iter().map(|one| one.address).collect();
+                member.state.discovered.is_stale.store(false, Relaxed);
                 if addresses == member.state.addresses() {
                     return;
                 }
@@ -234,7 +241,38 @@ impl Looking {
                     group.shared.queue.call_all();
                 }
             }
-            Err(reason) => tracing::debug!(host, ?reason, "old addresses go on"),
+            // Old addresses go on.
+            Err(_) => {
+                for member in self.servers() {
+                    member.state.discovered.is_stale.store(true, Relaxed);
+                }
+            }
         }
+    }
+
+    /// Logs that the name servers give nothing for the name, or that they do so again: once for
+    /// each time.
+    fn note_answer(&self, host: &str, failed: Option<&NotFound>) {
+        let group = &self.group.config.name;
+        let is_failed = failed.is_some();
+        let state = &self.member().state.discovered.is_unanswered;
+        if state.swap(is_failed, Relaxed) == is_failed {
+            return;
+        }
+        let servers = self.servers().iter().filter(|one| !one.state.is_unresolved()).count();
+        match failed {
+            None => tracing::info!(group, host, "the name of an upstream server is found again"),
+            Some(reason) => {
+                let text = "the name of an upstream server is not found: its last addresses, if \
+                            there are any, are used";
+                tracing::warn!(group, host, ?reason, servers, "{text}");
+            }
+        }
+    }
+
+    /// The members that the name stands for.
+    fn servers(&self) -> &[Member] {
+        let count = self.member().slot.map_or(1, |slot| slot.count);
+        &self.group.members[self.at..self.at + count]
     }
 }

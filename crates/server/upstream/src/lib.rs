@@ -28,6 +28,7 @@ mod h1;
 mod h2;
 pub mod health;
 mod limits;
+mod look_up;
 pub mod members;
 mod orders;
 pub mod peers;

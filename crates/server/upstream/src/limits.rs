@@ -9,6 +9,11 @@ pub(crate) const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 pub(crate) const QUEUE_LOOK: Duration = Duration::from_millis(250);
 /// How often named servers are checked for expired addresses.
 pub(crate) const ATTEND: Duration = Duration::from_secs(1);
+/// How long an address that has left its name is remembered. If it comes back within this time, it
+/// is the same server, with the orders for it.
+pub(crate) const ADDRESS_REMEMBERED: Duration = Duration::from_secs(2 * 3600);
+// An address may be missing in one answer of a name server.
+const _: () = assert!(ADDRESS_REMEMBERED.as_nanos() > dns::limits::TTL_MAX.as_nanos());
 /// The largest head that answers a health check; a longer one is a failure.
 pub(crate) const CHECK_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// An idle connection has stayed open after an answer if it is open for so long ...

@@ -7,8 +7,9 @@
 //! Requests in flight, and connections in use, go on to their end in each state. Health checks go
 //! on, too.
 //!
-//! Who owns: the state of the server. A reload forgets the orders for a server unless they are
-//! kept; a restart forgets all of them.
+//! Who owns: the state of the server. If a server is one address of a name, its orders stay with
+//! the address: see [`crate::slots`] for how long after the address has left. A reload forgets the
+//! orders for a server unless they are kept; a restart forgets all of them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
@@ -66,6 +67,11 @@ impl Orders {
     /// A reload: forgets what is not kept. True if there was anything to forget.
     pub(crate) fn reload(&self) -> bool {
         !self.are_kept() && self.forget()
+    }
+
+    /// Whether there is anything to forget.
+    pub(crate) fn are_any(&self) -> bool {
+        self.order() != Order::Ready || self.weight().is_some()
     }
 
     /// Forgets all. True if there was anything to forget.

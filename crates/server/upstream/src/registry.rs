@@ -12,10 +12,11 @@ use hashbrown::HashMap;
 use crate::balance::{Balancer, stable_hash};
 use crate::budget::Budget;
 use crate::group::{Group, GroupFigures, GroupState, Member};
+use crate::look_up::LookUp;
 use crate::peers::{Peer, PeerState};
 use crate::queue::Queue;
 use crate::server::ServerState;
-use crate::slots::{LookUp, Slot};
+use crate::slots::Slot;
 
 /// All groups and servers of the process, so that a reload finds the existing ones.
 #[derive(Debug, Default)]

@@ -1,13 +1,19 @@
 //! The state of one upstream server, which all cores share for as long as it is configured.
+//!
+//! A server that is one address of a name is in a slot, and another address may take the slot while
+//! requests to the first address are in flight. So the state has a generation, which changes with
+//! the address. A request remembers the generation, and its outcome counts for no other.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::time::Instant;
 
+use crate::limits::ADDRESS_REMEMBERED;
+use crate::look_up::{Found, Hosts};
 use crate::orders::{Order, Orders};
 use config::limits::SERVERS_PER_GROUP_MAX;
 
@@ -17,7 +23,9 @@ const NEVER: u64 = 0;
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct ServerState {
-    pub(super) outstanding: AtomicU32,
+    /// The generation in the upper half, its requests in flight in the lower half: see
+    /// [`Generation`].
+    taken: AtomicU64,
     /// Its health check says that it is down.
     down: AtomicBool,
     /// Its name has had no address yet.
@@ -35,6 +43,22 @@ pub(super) struct ServerState {
     pub(super) orders: Orders,
     pub(super) check: CheckState,
     pub(super) figures: ServerFigures,
+}
+
+/// Which of the addresses that a slot has had one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Generation(u32);
+
+impl Generation {
+    /// The two halves of a word.
+    fn of(word: u64) -> (Generation, u32) {
+        (Generation((word >> 32) as u32), word as u32)
+    }
+
+    /// The word in which this generation has no request in flight.
+    fn word(self) -> u64 {
+        u64::from(self.0) << 32
+    }
 }
 
 /// The state of a server's health checks. One task runs them.
@@ -58,14 +82,30 @@ pub(super) struct Discovered {
     /// Its weight; 0: that of the configuration.
     pub(super) weight: AtomicU32,
     pub(super) is_backup: AtomicBool,
+    /// No name server has given its address in the last look-up: the address is an earlier one.
+    pub(super) is_stale: AtomicBool,
+    /// The address that has left the slot, and when.
+    left: Mutex<Option<(SocketAddr, Instant)>>,
+    // The rest is of the name, and is used in its first slot.
     /// A look-up is in progress.
     pub(super) looking: AtomicBool,
+    /// The last look-up has found more addresses than there are slots.
+    pub(super) has_more: AtomicBool,
+    /// The name servers did not answer the last look-up, or said that there is nothing.
+    pub(super) is_unanswered: AtomicBool,
+    /// The hosts of a service.
+    pub(super) hosts: Hosts,
 }
 
 impl Discovered {
-    pub(super) fn set(&self, weight: Option<u32>, is_backup: bool) {
-        self.weight.store(weight.unwrap_or(0), Relaxed);
-        self.is_backup.store(is_backup, Relaxed);
+    pub(super) fn set(&self, found: &Found) {
+        self.weight.store(found.weight.unwrap_or(0), Relaxed);
+        self.is_backup.store(found.is_backup, Relaxed);
+        self.is_stale.store(found.is_stale, Relaxed);
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<(SocketAddr, Instant)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,7 +133,7 @@ impl ServerFigures {
 impl ServerState {
     pub(super) fn new(addresses: Arc<[SocketAddr]>) -> ServerState {
         ServerState {
-            outstanding: AtomicU32::new(0),
+            taken: AtomicU64::new(0),
             down: AtomicBool::new(false),
             unresolved: AtomicBool::new(addresses.is_empty()),
             ejected_until: AtomicU64::new(NEVER),
@@ -119,14 +159,35 @@ impl ServerState {
         has_some && self.unresolved.swap(false, Relaxed)
     }
 
-    /// A slot that has no address any more.
-    pub(super) fn lose_addresses(&self) {
+    /// A slot whose address has left.
+    pub(super) fn lose_address(&self, now: Instant) {
+        let address = self.addresses().first().copied();
+        *self.discovered.left() = address.map(|address| (address, now));
         self.set_addresses([].into());
         self.unresolved.store(true, Relaxed);
     }
 
+    /// The address that has left the slot, and when, if that is remembered.
+    pub(super) fn left(&self, now: Instant) -> Option<(SocketAddr, Instant)> {
+        let is_recent = |(_, at): &(SocketAddr, Instant)| now.since(*at) < ADDRESS_REMEMBERED;
+        self.discovered.left().filter(is_recent)
+    }
+
+    /// The address that has left the slot is there again: the same server.
+    pub(super) fn come_back(&self, address: SocketAddr, now: Instant) {
+        *self.discovered.left() = None;
+        self.came_back(now);
+        self.set_addresses([address].into());
+    }
+
     /// Another address in this slot: another server.
     pub(super) fn renew(&self, address: SocketAddr, identity: u64, id: u16, now: Instant) {
+        // First of all, so that the requests that are in flight change nothing of what follows.
+        let next = |word| {
+            let (Generation(generation), _) = Generation::of(word);
+            Some(Generation(generation.wrapping_add(1)).word())
+        };
+        let _ = self.taken.fetch_update(SeqCst, SeqCst, next);
         self.discovered.identity.store(identity, Relaxed);
         self.discovered.id.store(id, Relaxed);
         for zero in [&self.failures, &self.ejections, &self.check.contrary] {
@@ -136,8 +197,7 @@ impl ServerState {
         self.down.store(false, Relaxed);
         self.figures.restart();
         self.orders.forget();
-        self.came_back(now);
-        self.set_addresses([address].into());
+        self.come_back(address, now);
     }
 
     /// Its name has no address.
@@ -146,19 +206,35 @@ impl ServerState {
     }
 
     pub(super) fn outstanding(&self) -> u32 {
-        self.outstanding.load(Relaxed)
+        Generation::of(self.taken.load(Relaxed)).1
     }
 
     /// Takes one more request if it has fewer than `max`. Ordered with the queue: see there.
     #[inline]
-    pub(super) fn take(&self, max: u32) -> bool {
-        let taken = self.outstanding.fetch_add(1, SeqCst) < max;
-        if taken {
-            self.figures.requests.fetch_add(1, Relaxed);
-        } else {
-            self.outstanding.fetch_sub(1, SeqCst);
-        }
-        taken
+    pub(super) fn take(&self, max: u32) -> Option<Generation> {
+        let more = |word| (Generation::of(word).1 < max).then(|| word + 1);
+        let word = self.taken.fetch_update(SeqCst, SeqCst, more).ok()?;
+        self.figures.requests.fetch_add(1, Relaxed);
+        Some(Generation::of(word).0)
+    }
+
+    /// A request that it has taken in this generation has ended.
+    #[inline]
+    pub(super) fn give_back(&self, generation: Generation) {
+        let fewer = |word| {
+            let (now, outstanding) = Generation::of(word);
+            (now == generation).then(|| {
+                debug_assert!(outstanding > 0, "each request is given back once");
+                word - 1
+            })
+        };
+        let _ = self.taken.fetch_update(SeqCst, SeqCst, fewer);
+    }
+
+    /// Whether its address is still the one of this generation.
+    #[inline]
+    pub(super) fn is_in(&self, generation: Generation) -> bool {
+        Generation::of(self.taken.load(Relaxed)).0 == generation
     }
 
     /// Its health check says so, or its name has had no address yet.

@@ -17,7 +17,9 @@ use runtime::time::sleep;
 use server::{Config, NameServers, Origin as OriginUrl};
 
 use crate::origin::{Origin, expected};
-use crate::world::{Client, ORIGIN, World, address, each_way, each_way_tcp, forward, reverse, run};
+use crate::world::{
+    ADMIN, Client, ORIGIN, World, address, each_way, each_way_tcp, forward, reverse, run,
+};
 
 pub(crate) const SERVER: &str = "10.0.0.53:53";
 const SILENT_SERVER: &str = "10.0.0.54:53";
@@ -28,6 +30,8 @@ const OTHER_ORIGIN: &str = "10.0.0.3:80";
 struct Manner {
     /// It says nothing to so many questions first.
     silent: usize,
+    /// It says nothing to questions about this name.
+    silent_about: Option<&'static str>,
     /// Replies with another id, to another question, and with unsolicited records come first.
     lies: bool,
     /// UDP replies are truncated: the whole reply comes over TCP.
@@ -89,6 +93,10 @@ impl NameServer {
                 continue;
             }
             let asked = Message::from_vec(&bytes[..read]).unwrap();
+            let name = asked.queries[0].name.to_string();
+            if manner.silent_about == Some(name.trim_end_matches('.')) {
+                continue;
+            }
             let mut replies = Vec::new();
             if manner.lies {
                 replies.extend(lies(&asked));
@@ -400,6 +408,97 @@ fn the_hosts_of_a_service_get_requests_by_their_weights_and_the_worse_ones_none(
         server.behaves(Manner { silent: 1000, ..Manner::default() });
         sleep(Duration::from_secs(20)).await;
         assert_eq!(shares(&all, 20).await, [0, 0, 20]);
+    });
+}
+
+/// The servers of the only group, as `/upstreams` shows them: the label, and whether the address is
+/// from an earlier look-up.
+async fn servers_shown() -> Vec<(String, bool)> {
+    let request = b"GET /upstreams HTTP/1.1\r\nHost: a\r\n\r\n";
+    let got = Client::to(ADMIN).await.unwrap().ask(request).await;
+    let shown: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+    let servers = shown["groups"][0]["servers"].as_array().unwrap().iter();
+    let one = |server: &serde_json::Value| {
+        (server["server"].as_str().unwrap().to_owned(), server["stale_address"].as_bool().unwrap())
+    };
+    let mut servers: Vec<_> = servers.map(one).collect();
+    servers.sort();
+    servers
+}
+
+#[test]
+fn a_host_of_a_service_without_an_answer_keeps_its_addresses_and_delays_no_other() {
+    const SERVICE: &str = "_http._tcp.app.example";
+    let config = || behind("srv:_http._tcp.app.example", Addresses::One);
+    each_way_tcp(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let (second, third) = (Origin::start(address(OTHER_ORIGIN)), address("10.0.0.4:80"));
+        let third = Origin::start(third);
+        let all = [&*world.origin, &*second, &*third];
+        server.resolves("a.example", &[2], 5);
+        server.resolves("b.example", &[3], 5);
+        let hosts = vec![(1, 1, 80, "a.example."), (1, 1, 80, "b.example.")];
+        server.services.borrow_mut().insert(SERVICE, hosts);
+        let shown = |hosts: [(u8, bool); 2]| {
+            hosts.map(|(host, is_stale)| (format!("10.0.0.{host}:80"), is_stale))
+        };
+        let silent = Manner { silent_about: Some("a.example"), ..Manner::default() };
+        // A host that has never been found is left out, and the other one is used.
+        server.behaves(silent);
+        sleep(Duration::from_secs(15)).await;
+        assert_eq!(shares(&all, 10).await, [0, 10, 0]);
+        server.behaves(Manner::default());
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(servers_shown().await, shown([(2, false), (3, false)]));
+        // The other one moves while nothing is said about the first.
+        server.behaves(silent);
+        server.resolves("b.example", &[4], 5);
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(servers_shown().await, shown([(2, true), (4, false)]));
+        assert_eq!(shares(&all, 10).await, [5, 0, 5]);
+        // Nothing is said that is not about an address: the hosts are there without addresses.
+        server.behaves(Manner::default());
+        server.resolves("a.example", &[], 5);
+        server.resolves("b.example", &[], 5);
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(servers_shown().await, shown([(2, true), (4, true)]));
+        assert_eq!(shares(&all, 10).await, [5, 0, 5]);
+        // The service itself is gone.
+        server.services.borrow_mut().clear();
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(servers_shown().await, shown([(2, true), (4, true)]));
+        assert_eq!(shares(&all, 10).await, [5, 0, 5]);
+        // All answer again.
+        let hosts = vec![(1, 1, 80, "a.example."), (1, 1, 80, "b.example.")];
+        server.services.borrow_mut().insert(SERVICE, hosts);
+        server.resolves("a.example", &[2], 5);
+        server.resolves("b.example", &[3], 5);
+        sleep(Duration::from_secs(70)).await;
+        assert_eq!(servers_shown().await, shown([(2, false), (3, false)]));
+        assert_eq!(shares(&all, 10).await, [5, 5, 0]);
+    });
+}
+
+#[test]
+fn orders_for_a_server_stay_while_its_address_is_missing_in_dns() {
+    let config = || behind("http://app.example", Addresses::All);
+    each_way_tcp(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let other = Origin::start(address(OTHER_ORIGIN));
+        let both = [&*world.origin, &*other];
+        server.resolves("app.example", &[2, 3], 5);
+        sleep(Duration::from_secs(65)).await;
+        let order = b"POST /upstreams?server=10.0.0.2:80&state=disabled&keep=on HTTP/1.1\r\n\
+                      Host: a\r\n\r\n";
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(order).await.status, 200);
+        assert_eq!(shares(&both, 10).await, [0, 10]);
+        server.resolves("app.example", &[3], 5);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(servers_shown().await.len(), 1);
+        server.resolves("app.example", &[2, 3], 5);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(servers_shown().await.len(), 2);
+        assert_eq!(shares(&both, 10).await, [0, 10]);
     });
 }
 

@@ -92,7 +92,7 @@ fn failures_in_a_row_eject_but_never_more_than_the_share() {
     };
     fail(0, 4);
     assert_eq!(ejected(), [false; 4]);
-    group.ticket(0).answered(200);
+    group.take(0).unwrap().answered(200);
     fail(0, 4);
     assert_eq!(ejected(), [false; 4], "a success in between");
     fail(0, 1);
@@ -119,8 +119,7 @@ fn a_status_may_count_as_a_failure() {
     config.ejection = Ejection { statuses: vec![502, 503], ..Ejection::default() };
     let group = group(&config);
     for status in [503, 502, 503, 500, 503, 503, 503, 503, 502] {
-        group.ticket(0).answered(status);
-        group.members[0].state.take(u32::MAX);
+        group.take(0).unwrap().answered(status);
     }
     assert!(group.members[0].state.is_ejected(time::now()));
 }
