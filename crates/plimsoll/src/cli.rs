@@ -25,6 +25,8 @@ pub(crate) use self::dashboard::Dashboard;
 pub(crate) use self::database::{FleetInit, Login, Ship, ShipTo};
 #[cfg(feature = "measure")]
 pub(crate) use self::fleet::Fleet;
+#[cfg(feature = "server")]
+pub(crate) use self::import::ImportInside;
 pub(crate) use self::import::{From, Import};
 pub(crate) use self::init::{Init, Use};
 #[cfg(feature = "measure")]
@@ -53,6 +55,10 @@ pub(crate) enum Verb {
     Check(Check),
     /// Write the configuration file of Squid, nginx or Varnish as ours, and list the rest
     Import(Import),
+    #[cfg(feature = "server")]
+    /// Be a process in a sandbox of import --try
+    #[command(hide = true)]
+    ImportInside(ImportInside),
     /// Make a running server reload its configuration
     Reload(Control),
     /// Replace a running server with a new process without dropping a connection

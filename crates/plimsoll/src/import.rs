@@ -3,6 +3,7 @@
 //! Here files are read and written; [`import`] does the rest. Our file goes to stdout or to a
 //! file, and the notes go to stderr, so that a pipe gets only the file.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,19 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
     let text = text_of(&flags.file).map_err(|why| misuse(format!("{name}: {why}; {USUAL}")))?;
     let source = source(flags, &name, &text)?;
     let options = Options { open: flags.open };
-    let mut read = |pattern: &str| included(&base, pattern);
+    let mut files = HashMap::new();
+    let mut read = |pattern: &str| {
+        let found = included(&base, pattern)?;
+        files.insert(pattern.to_owned(), found.clone());
+        Ok(found)
+    };
     let imported = ::import::import(source, &name, &text, options, &mut read);
     let imported = imported.map_err(misuse)?;
+    #[cfg(feature = "server")]
+    if flags.is_try {
+        let original = import_try::Original { name, path: absolute(&flags.file), text, files };
+        return compare(&original, &imported, flags);
+    }
     match &flags.output {
         Some(output) => Pending::new(output)?.write(&imported.configuration)?,
         None if !flags.json => output::print(&imported.configuration)?,
@@ -60,6 +71,34 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
         return Err(Failure::CheckFailed(text));
     }
     Ok(())
+}
+
+/// Runs both servers. Fails with [`Failure::CheckFailed`] unless all answers are alike.
+#[cfg(feature = "server")]
+fn compare(
+    original: &import_try::Original,
+    imported: &Imported,
+    flags: &cli::Import,
+) -> Result<(), Failure> {
+    let report = import_try::run(original, imported, usize::from(flags.requests));
+    let report = report.map_err(misuse)?;
+    match flags.json {
+        true => output::print_json(&serde_json::to_value(&report).map_err(misuse)?)?,
+        false => output::print(report.text())?,
+    }
+    match report.is_alike() {
+        true => Ok(()),
+        false => Err(Failure::CheckFailed(report.summary())),
+    }
+}
+
+/// The path of the file in a sandbox. Text from stdin gets the name of a file in its own directory.
+#[cfg(feature = "server")]
+fn absolute(file: &Path) -> PathBuf {
+    match file.as_os_str() == "-" {
+        true => PathBuf::from("/try/stdin.conf"),
+        false => std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
+    }
 }
 
 /// Where to find the file that is asked for.

@@ -94,6 +94,11 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Init(flags) => init::init(&flags),
         Verb::Check(flags) => check::check(&flags),
         Verb::Import(flags) => import::import(&flags),
+        #[cfg(feature = "server")]
+        Verb::ImportInside(flags) => {
+            import_try::inside(&flags.role);
+            Ok(())
+        }
         Verb::Reload(flags) => admin::post(flags.admin, "/reload"),
         Verb::Restart(flags) => admin::post(flags.admin, "/restart"),
         Verb::Explain(flags) => explain::explain(&flags),

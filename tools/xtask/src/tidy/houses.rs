@@ -32,7 +32,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["imported"],
     &["core_io", "squid_import", "acme", "files"],
     &["import"],
-    &["upstream", "cache"],
+    &["upstream", "cache", "import_try"],
     &["policy"],
     &["seam"],
     &["exchange"],

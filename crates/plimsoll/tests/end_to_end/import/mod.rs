@@ -6,6 +6,7 @@
 
 mod nginx;
 mod squid;
+mod tried;
 pub(crate) mod varnish;
 mod verb;
 

@@ -1,0 +1,212 @@
+//! `plimsoll import --try`: both servers run in sandboxes, and their answers are compared.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::PLIMSOLL;
+use crate::support::{CommandOutput, Home, Running, SOON, plimsoll, run, wait_for};
+
+/// Directives that are carried without a difference, among them two listeners and TLS.
+const ALIKE: &str = "events { worker_connections 64; }
+http {
+  upstream app { server app.internal:3000; server 10.1.2.3:3000 weight=2; }
+  server {
+    listen 80;
+    listen 443 ssl;
+    ssl_certificate /etc/letsencrypt/live/shop.example/fullchain.pem;
+    ssl_certificate_key /etc/letsencrypt/live/shop.example/privkey.pem;
+    server_name shop.example *.shop.example;
+    location / { proxy_pass http://app; proxy_set_header X-Real-IP $remote_addr; }
+    location = /old { return 301 /new; }
+    location /ours/ { proxy_pass http://127.0.0.1:8080/theirs/; }
+    location /closed/ { return 403; }
+  }
+}
+";
+
+#[track_caller]
+fn tried(home: &Home, text: &str, more: &[&str]) -> CommandOutput {
+    let file = home.write("nginx.conf", text);
+    plimsoll(&[&["import", "--try", "--from", "nginx", &file], more].concat())
+}
+
+#[test]
+fn a_file_that_is_carried_answers_alike() {
+    let home = Home::new();
+    let output = tried(&home, ALIKE, &[]).succeeded();
+    assert!(output.stdout.contains("200 of 200 requests alike"), "{output:?}");
+    let output = tried(&home, ALIKE, &["--json", "--requests", "7"]).succeeded();
+    let report = output.json();
+    assert_eq!((&report["requests"], &report["alike"]), (&7.into(), &7.into()), "{report}");
+}
+
+#[test]
+fn a_difference_has_an_example_and_its_note() {
+    let home = Home::new();
+    // The location is closed, because the condition is not carried.
+    let text = ALIKE.replace(
+        "location /closed/ {",
+        "location /closed/ { if ($remote_addr ~ ^192) { return 402; } proxy_pass http://app; }
+    location /gone/ {",
+    );
+    let output = tried(&home, &text, &[]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    for part in [
+        "x status 200 and 403: 200 there, 403 here\n  curl -i ",
+        "'http://127.0.0.1:80/closed/'\n",
+        "nginx.conf:13: if ($remote_addr ~ ^192): not carried, and it kept requests out",
+        "requests alike; ",
+    ] {
+        assert!(output.stdout.contains(part), "no {part:?} in {output:?}");
+    }
+}
+
+/// What one server does and the other does not is found: here another file than the imported one
+/// would be needed, so a directive is used whose note says that it changes what is sent.
+#[test]
+fn a_changed_target_and_a_missing_store_are_found() {
+    let home = Home::new();
+    let text = "events {}
+http {
+  proxy_cache_path /var/cache/nginx/z keys_zone=z:1m;
+  server {
+    listen 8080;
+    location / { proxy_pass http://app; }
+    location /kept/ {
+      proxy_pass http://app; proxy_cache z; proxy_cache_valid 200 10m;
+      proxy_cache_min_uses 3;
+    }
+  }
+}
+";
+    let output = tried(&home, text, &["--json"]);
+    let report = output.json();
+    assert_eq!(output.code, Some(1), "{report:#}");
+    let differences = report["differences"].as_array().unwrap();
+    let source = differences.iter().find(|one| one["kind"].as_str().unwrap().contains("source"));
+    let source = source.unwrap_or_else(|| panic!("{report:#}"));
+    let note = source["note"].as_str().unwrap_or_else(|| panic!("{report:#}"));
+    assert!(note.contains("nginx.conf:"), "{note}");
+    assert!(report["our_hits"].as_u64() > report["hits"].as_u64(), "{report:#}");
+}
+
+/// The paths below a directory.
+fn paths(directory: &Path) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        all.insert(entry.path().display().to_string());
+        if entry.file_type().unwrap().is_dir() {
+            all.extend(paths(&entry.path()));
+        }
+    }
+    all
+}
+
+/// Processes whose command line has a text.
+fn processes_with(text: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().map(Result::unwrap);
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(text)).collect()
+}
+
+#[test]
+fn a_tried_file_writes_nothing_outside_and_asks_no_server_outside() {
+    let home = Home::new();
+    let at = home.path().display().to_string();
+    for directory in ["logs", "cache", "www"] {
+        std::fs::create_dir(home.path().join(directory)).unwrap();
+        // Also for a server that has become another user.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(home.path().join(directory), open).unwrap();
+    }
+    home.write("www/index.html", "home\n");
+    // Servers that wait outside. The file names the socket in two parts, so that nothing is put
+    // in its place.
+    let socket = UnixListener::bind(home.path().join("www/socket")).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(home.path().join("www/socket"), open).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let text = format!(
+        "error_log {at}/logs/error.log debug;
+pid {at}/logs/nginx.pid;
+events {{}}
+http {{
+  access_log {at}/logs/access.log;
+  client_body_temp_path {at}/cache/body;
+  proxy_cache_path {at}/cache/pages keys_zone=z:1m;
+  server {{
+    listen 8080;
+    root {at}/www;
+    location / {{ index index.html; }}
+    location /tcp/ {{ proxy_pass http://127.0.0.1:{port}; proxy_cache z; }}
+    location /socket/ {{ set $end socket; proxy_pass http://unix:{at}/www/$end:/; }}
+    location /dav/ {{ dav_methods PUT DELETE; root {at}/www; }}
+  }}
+}}
+"
+    );
+    let file = home.write("nginx.conf", text);
+    let before = paths(home.path());
+    let output = plimsoll(&["import", "--try", "--json", "--from", "nginx", &file]);
+    let report = output.json();
+    // Both servers ran: the origin answered, and so did the directory, which was shown.
+    assert_eq!(report["requests"], 200, "{output:?}");
+    assert_eq!(paths(home.path()), before);
+    assert_eq!(home.read("www/index.html"), "home\n");
+    let waits = |error: std::io::Error| error.kind() == ErrorKind::WouldBlock;
+    assert!(socket.accept().is_err_and(waits), "the socket was reached");
+    assert!(listener.accept().is_err_and(waits), "the port was reached");
+    assert_eq!(processes_with(&at), [""; 0]);
+}
+
+#[test]
+fn a_tried_server_ends_with_the_command() {
+    let home = Home::new();
+    // This upstream never answers: requests take until their time-out.
+    let text = "events {}\nhttp { server { listen 80; location / { \
+                proxy_connect_timeout 60s; proxy_pass http://[2001:db8::1]:81; } } }\n";
+    let file = home.write("nginx.conf", text);
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["import", "--try", "--from", "nginx", &file]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running::start(&mut command);
+    let nginx = format!("nginx -c {file}");
+    wait_for("nginx", SOON, || processes_with(&nginx).first().cloned());
+    running.signal("KILL");
+    running.ended(SOON);
+    wait_for("its end", SOON, || processes_with(&nginx).is_empty().then_some(()));
+}
+
+#[test]
+fn without_a_sandbox_nothing_is_run() {
+    let home = Home::new();
+    let file = home.write("nginx.conf", ALIKE);
+    let mut command = Command::new("unshare");
+    // In this user namespace, no more of them may be made.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
+    command.args(["-Ur", "sh", "-c", script, PLIMSOLL, "import", "--try", "--from", "nginx"]);
+    let output = {
+        command.arg(&file);
+        run(command, SOON)
+    };
+    output.refused(&["user namespaces are not permitted here", "sandbox", "to fix this"]);
+}
+
+#[test]
+fn a_file_that_the_other_server_refuses_is_no_comparison() {
+    let home = Home::new();
+    let text = "events {}\nhttp { no_such_directive on; server { listen 80; return 204; } }\n";
+    tried(&home, text, &[]).refused(&[
+        "nginx does not start on this file",
+        "no_such_directive",
+        "nginx.conf:2",
+    ]);
+}

@@ -1,0 +1,303 @@
+//! The outer process: prepares a sandbox for each server, runs both at the same time, and has their
+//! answers compared.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use import::{Imported, Source};
+
+use crate::compare::{self, Report};
+use crate::job::{self, Job, Outcome};
+use crate::limits::{FILE_BYTES_MAX, FILES_BYTES_MAX, PORTS_MAX};
+use crate::plan::{self, Plan};
+use crate::words::Files;
+use crate::{Failed, endpoints, nginx, sandbox};
+
+/// The file of the other server.
+#[derive(Clone, Debug)]
+pub struct Original {
+    /// Its name in notes.
+    pub name: String,
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// The included files, by the name or pattern that includes them.
+    pub files: Files,
+}
+
+/// Where upstreams are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Upstreams {
+    pub(crate) ports: BTreeSet<u16>,
+    pub(crate) loopback: BTreeSet<SocketAddr>,
+    pub(crate) sockets: BTreeSet<PathBuf>,
+    pub(crate) resolvers: BTreeSet<Ipv4Addr>,
+}
+
+impl Upstreams {
+    pub(crate) fn add_url(&mut self, text: &str) {
+        if let Some((host, port)) = endpoints::of_url(text) {
+            self.add(&host, port);
+        } else if let Some(port) = text.split_once("://").and_then(|(_, rest)| {
+            // The host is a variable, and the port may be a number.
+            rest.split('/').next()?.rsplit_once(':')?.1.parse().ok()
+        }) {
+            self.ports.insert(port);
+        }
+    }
+
+    pub(crate) fn add_host(&mut self, text: &str, port: u16) {
+        if let Some((host, port)) = endpoints::host_and_port(text, port) {
+            self.add(&host, port);
+        }
+    }
+
+    fn add(&mut self, host: &str, port: u16) {
+        let address = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(address) => address,
+            Err(_) => endpoints::address_of(host).into(),
+        };
+        match address.is_loopback() || address.is_unspecified() {
+            true => _ = self.loopback.insert(SocketAddr::new(address, port)),
+            false => _ = self.ports.insert(port),
+        }
+    }
+
+    pub(crate) fn add_socket(&mut self, text: &str) {
+        let path = text.split(':').next().unwrap_or_default();
+        if path.starts_with('/') && !path.contains('$') {
+            self.sockets.insert(PathBuf::from(path));
+        }
+    }
+}
+
+/// The paths in a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paths {
+    /// What relative paths are relative to.
+    pub(crate) prefix: PathBuf,
+    pub(crate) read: Vec<PathBuf>,
+    pub(crate) written: Vec<PathBuf>,
+    /// Files that are included by name.
+    pub(crate) included: Vec<PathBuf>,
+    /// Certificates and, where it is false, keys.
+    pub(crate) certificates: Vec<(PathBuf, bool)>,
+    /// Parameters of a key exchange.
+    pub(crate) parameters: Vec<PathBuf>,
+}
+
+/// Runs both servers and compares their answers to at most `most` requests.
+///
+/// # Errors
+/// The server is absent, there is no sandbox, or a server does not start.
+pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Report, Failed> {
+    let name = match imported.source {
+        Source::Nginx => "nginx",
+        Source::Vcl => "varnishd",
+        Source::Squid => "squid",
+    };
+    let program = found(name).ok_or_else(|| {
+        let text = format!("there is no {name} on the PATH: install it, or add its directory");
+        Failed::Absent(text)
+    })?;
+    let (mut plan, upstreams, paths) = match imported.source {
+        Source::Nginx => nginx::plan(original, &program),
+        Source::Vcl | Source::Squid => {
+            let text = format!("--try does not run {name} yet: only nginx is supported");
+            return Err(Failed::Absent(text));
+        }
+    };
+    let requests = plan::requests(&plan, most);
+    if requests.is_empty() {
+        let why = "the file has no listener that a request can be sent to";
+        return Err(Failed::Server(why.to_owned()));
+    }
+    let toml: toml::Table = imported.configuration.parse().unwrap_or_default();
+    prepare(original, &mut plan, upstreams, paths)?;
+    plan.job.requests = requests;
+    let theirs = Job { shown: with(&plan.job.shown, &program), ..plan.job.clone() };
+    let ours = our_job(&plan.job, &imported.configuration, &toml);
+    let (theirs, ours) = thread::scope(|scope| {
+        let other = scope.spawn(|| sandbox::run(&theirs));
+        let ours = sandbox::run(&ours);
+        (other.join().unwrap_or_else(|_| Err(Failed::Sandbox("a panic".to_owned()))), ours)
+    });
+    let answers = |outcome, who: &str| match outcome {
+        Outcome::Answers(answers) => Ok(answers),
+        Outcome::NotStarted(why) | Outcome::NoSandbox(why) => {
+            Err(Failed::Server(format!("{who} does not start on this file: {why}")))
+        }
+    };
+    let theirs = answers(theirs?, name)?;
+    let ours = answers(ours?, "our server")?;
+    Ok(compare::compare(&plan.job.requests, &theirs, &ours, &compare::members(&toml), imported))
+}
+
+fn with(paths: &[PathBuf], more: &Path) -> Vec<PathBuf> {
+    paths.iter().cloned().chain([more.to_owned()]).collect()
+}
+
+/// The program of this name.
+fn found(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Servers are often not on the path of users.
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
+    let mut places = std::env::split_paths(&path).chain(usual).map(|place| place.join(name));
+    places.find(|path| path.is_file()).and_then(|path| path.canonicalize().ok())
+}
+
+/// Our server, with the imported file. A sandbox has one user, and little memory for the disk.
+fn our_job(job: &Job, configuration: &str, toml: &toml::Table) -> Job {
+    let is_dropped = |line: &&str| {
+        !["user = ", "group = ", "workers = "].iter().any(|key| line.starts_with(key))
+    };
+    let of_disk = |line: &str| match line.starts_with("bytes = ") {
+        true => "bytes = \"64MiB\"\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    let text: String = configuration.lines().filter(is_dropped).map(of_disk).collect();
+    let file = "/try/plimsoll.toml";
+    let mut job = job.clone();
+    for path in paths_in(toml) {
+        job.writable.extend(path.parent().map(Path::to_owned));
+    }
+    job.files.push((PathBuf::from(file), text.into_bytes()));
+    job.program = None;
+    job.arguments = ["serve", "-c", file].map(str::to_owned).to_vec();
+    job
+}
+
+/// The paths that our server writes to.
+fn paths_in(toml: &toml::Table) -> Vec<PathBuf> {
+    let of = |section: &str| toml.get(section)?.get("path")?.as_str().map(PathBuf::from);
+    ["store", "log"].iter().filter_map(|section| of(section)).collect()
+}
+
+/// Paths that are never shown whole: they have the sockets and the homes of others.
+const NEVER_SHOWN: &[&str] = &["/", "/home", "/root", "/var", "/var/lib", "/tmp", "/var/tmp"];
+/// What the sandbox has itself.
+const OWN: &[&str] = &["/dev", "/proc", "/run", "/sys", "/var/run", "/try"];
+
+/// Fills in the files and directories of both sandboxes, and the origin.
+fn prepare(
+    original: &Original,
+    plan: &mut Plan,
+    upstreams: Upstreams,
+    paths: Paths,
+) -> Result<(), Failed> {
+    let made = rcgen::generate_simple_self_signed(["try.example".to_owned()]);
+    let made = made.map_err(|error| Failed::Sandbox(format!("a certificate: {error}")))?;
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let job = &mut plan.job;
+    let mut budget = FILES_BYTES_MAX;
+    for file in original.files.values().flatten() {
+        let path = original.path.parent().unwrap_or(Path::new("/")).join(absolute(&file.name));
+        job.files.push((path, file.text.clone().into_bytes()));
+    }
+    let is_there = |path: &PathBuf| job.files.iter().any(|(there, _)| there == path);
+    let missing: Vec<PathBuf> = paths.included.into_iter().filter(|path| !is_there(path)).collect();
+    job.files.extend(missing.into_iter().map(|path| (path, Vec::new())));
+    let mut copies = Vec::new();
+    for (path, _) in &paths.certificates {
+        copies.push(content(path, &mut budget));
+    }
+    // Our certificate would not fit to a key of the machine.
+    let are_all_there = copies.iter().all(Option::is_some);
+    for ((path, is_chain), copy) in paths.certificates.into_iter().zip(copies) {
+        let own = if is_chain { &chain } else { &key };
+        let copy = copy.filter(|_| are_all_there);
+        job.files.push((path, copy.unwrap_or_else(|| own.clone().into_bytes())));
+    }
+    for path in paths.parameters {
+        let bytes = content(&path, &mut budget).unwrap_or_else(|| PARAMETERS.as_bytes().to_vec());
+        job.files.push((path, bytes));
+    }
+    for path in paths.read {
+        let is_own = OWN.iter().any(|own| path.starts_with(own));
+        if is_own || NEVER_SHOWN.iter().any(|never| Path::new(never) == path) {
+            continue;
+        }
+        // A file may be readable for us alone.
+        match content(&path, &mut budget) {
+            Some(bytes) => job.files.push((path, bytes)),
+            None if path.exists() => job.shown.push(path),
+            // A directory of another machine has a page.
+            None => job.files.push((path.join("index.html"), b"index.html\n".to_vec())),
+        }
+    }
+    let written = paths.written.iter().filter(|path| path.is_absolute());
+    let sockets = upstreams.sockets.iter();
+    let parents = written.chain(sockets).filter_map(|path| path.parent());
+    job.writable.extend(parents.map(Path::to_owned));
+    job.writable.extend(["/try", "/run/lock", "/var/log"].map(PathBuf::from));
+    system_files(job);
+    addresses(plan);
+    let mut resolvers = upstreams.resolvers;
+    resolvers.insert(endpoints::RESOLVER);
+    let mut ports = upstreams.ports;
+    ports.extend([80, 443, 8080]);
+    plan.job.origin = job::Origin {
+        ports: ports.into_iter().take(PORTS_MAX).collect(),
+        loopback: upstreams.loopback.into_iter().take(PORTS_MAX).collect(),
+        sockets: upstreams.sockets.into_iter().take(PORTS_MAX).collect(),
+        resolvers: resolvers.into_iter().take(PORTS_MAX).collect(),
+        chain,
+        key,
+    };
+    Ok(())
+}
+
+fn absolute(name: &str) -> PathBuf {
+    std::path::absolute(name).unwrap_or_else(|_| PathBuf::from(name))
+}
+
+/// The content of a regular file that is not too long.
+fn content(path: &Path, budget: &mut u64) -> Option<Vec<u8>> {
+    let most = FILE_BYTES_MAX.min(*budget);
+    if !path.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(most + 1).read_to_end(&mut bytes).ok()?;
+    let length = bytes.len() as u64;
+    *budget -= length.min(*budget);
+    (length <= most).then_some(bytes)
+}
+
+/// Names are resolved by the origin.
+fn system_files(job: &mut Job) {
+    let file = |path: &str, text: String| (PathBuf::from(path), text.into_bytes());
+    job.files.extend([
+        file("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n".to_owned()),
+        file("/etc/resolv.conf", format!("nameserver {}\n", endpoints::RESOLVER)),
+        file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
+    ]);
+}
+
+/// Addresses of listeners and of clients.
+fn addresses(plan: &mut Plan) {
+    let listens = plan.job.listens.iter().map(|listen| listen.ip());
+    let clients = plan.named.clients.iter().map(|client| IpAddr::V4(*client));
+    let all: BTreeSet<IpAddr> = listens.chain(clients).collect();
+    plan.job.addresses =
+        all.into_iter().filter(|address| address.is_ipv4() && !address.is_loopback()).collect();
+}
+
+/// The group ffdhe2048 of RFC 7919.
+const PARAMETERS: &str = "-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+";
+
+/// The members of each upstream, as the origin reports where it was reached.
+pub(crate) type Members = HashMap<String, String>;

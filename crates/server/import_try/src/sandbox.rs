@@ -1,0 +1,317 @@
+//! The sandbox: processes that each do one step and start the next.
+//!
+//! ```text
+//! outside: run()       starts /proc/self/exe with a role; root becomes a user that owns nothing
+//!   isolate            makes the namespaces and the limits, then the first process inside
+//!     init             process 1: the root, the network, the server, the requests
+//!       origin         in its own network namespace
+//!       the server     without capabilities
+//! ```
+//!
+//! A step that fails prints an [`Outcome`], and the outside reports it. If `init` ends, the kernel
+//! ends every process of the namespace. If a process above it ends, the kernel ends `init`.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Resource, Rlimit, Signal, getgid, getuid, set_parent_process_death_signal, setrlimit,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, UnshareFlags, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, set_no_new_privs,
+};
+
+use crate::job::{Job, Outcome};
+use crate::limits::{
+    ADDRESS_BYTES_MAX, CPU_SECONDS_MAX, OPEN_FILES_MAX, REQUESTS, SANDBOX, START, WRITTEN_BYTES_MAX,
+};
+use crate::{Failed, client, network, origin, root};
+
+/// The name of the hidden command, and its roles.
+pub const ROLES: [&str; 3] = ["isolate", "init", "origin"];
+/// The hidden command.
+const COMMAND: &str = "import-inside";
+/// This program, also where its file is not to be seen.
+const OURSELVES: &str = "/proc/self/exe";
+/// The user and the group that own nothing.
+const UNPRIVILEGED: u32 = 65534;
+/// The user inside. A server that is not root ignores which user to become.
+const INSIDE: u32 = 1000;
+const LOG: &str = "/try/log";
+
+/// Runs a job in a sandbox.
+pub(crate) fn run(job: &Job) -> Result<Outcome, Failed> {
+    let refused =
+        |why: &str, error: &dyn std::fmt::Display| Err(Failed::Sandbox(format!("{why}: {error}")));
+    let mut command = ourselves(ROLES[0]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).current_dir("/");
+    if getuid().is_root() && has_unprivileged() {
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+    }
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return refused("its first process cannot be started", &error),
+    };
+    let text = serde_json::to_vec(job).expect("a job has a form in JSON");
+    let (mut to, mut from) = (child.stdin.take(), child.stdout.take());
+    // A process that has ended reads nothing. Its output says why.
+    let writer = thread::spawn(move || to.as_mut().map(|to| to.write_all(&text)));
+    let (sender, receiver) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = from.as_mut().map(|from| from.read_to_end(&mut bytes));
+        let _ = sender.send(bytes);
+        read
+    });
+    let output = receiver.recv_timeout(SANDBOX);
+    // It has written everything, or its time is over.
+    let _ = child.kill();
+    let _ = child.wait();
+    let _ = (writer.join(), reader.join());
+    match output {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(Outcome::NoSandbox(why)) => Err(Failed::Sandbox(why)),
+            Ok(outcome) => Ok(outcome),
+            Err(_) => refused("it ended early", &String::from_utf8_lossy(&bytes)),
+        },
+        Err(_) => refused("it did not end in time", &format!("{} s", SANDBOX.as_secs())),
+    }
+}
+
+/// Whether the user that owns nothing exists in our user namespace.
+fn has_unprivileged() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.lines().any(|line| {
+        let numbers: Vec<u64> =
+            line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let own = u64::from(UNPRIVILEGED);
+        matches!(numbers[..], [first, _, count] if (first..first + count).contains(&own))
+    })
+}
+
+fn ourselves(role: &str) -> Command {
+    let mut command = Command::new(OURSELVES);
+    command.args([COMMAND, role]).env_clear().envs(ENVIRONMENT.iter().copied());
+    command.stderr(Stdio::null());
+    command
+}
+
+const ENVIRONMENT: &[(&str, &str)] =
+    &[("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/tmp")];
+
+/// Plays a role of the hidden command.
+pub fn inside(role: &str) {
+    let outcome = match role {
+        "isolate" => isolate().map(|()| None),
+        "init" => init().map(Some),
+        _ => play_origin().map(|()| None),
+    };
+    let outcome = outcome.unwrap_or_else(|why| Some(Outcome::NoSandbox(why)));
+    if let Some(outcome) = outcome {
+        let text = serde_json::to_vec(&outcome).expect("an outcome has a form in JSON");
+        // If the outside has ended, its end ends us too.
+        let _ = io::stdout().write_all(&text);
+    }
+}
+
+/// The capabilities of the first process, until the sandbox is complete.
+const CAPABILITIES: CapabilitySet =
+    CapabilitySet::SYS_ADMIN.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::NET_BIND_SERVICE);
+
+#[expect(deprecated, reason = "unshare() is unsound with FILES only, which is not used")]
+fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    assert!(!flags.contains(UnshareFlags::FILES), "files are shared by the threads of a process");
+    Ok(rustix::thread::unshare(flags)?)
+}
+
+fn isolate() -> Result<(), String> {
+    fn step<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+        move |error| format!("{what}: {error}")
+    }
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(step("no signal of the end"))?;
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    let flags = UnshareFlags::NEWUSER
+        | UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWNET
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    unshare(flags).map_err(step("user namespaces are not permitted here"))?;
+    let write = |file: &str, text: String| {
+        fs::write(format!("/proc/self/{file}"), text).map_err(|error| format!("{file}: {error}"))
+    };
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("{INSIDE} {uid} 1"))?;
+    write("gid_map", format!("{INSIDE} {gid} 1"))?;
+    set_no_new_privs(true).map_err(step("no_new_privs"))?;
+    let all = CapabilitySets {
+        effective: CAPABILITIES,
+        permitted: CAPABILITIES,
+        inheritable: CAPABILITIES,
+    };
+    set_capabilities(None, all).map_err(step("capabilities"))?;
+    for capability in CAPABILITIES.iter() {
+        configure_capability_in_ambient_set(capability, true).map_err(step("capabilities"))?;
+    }
+    for (resource, most) in [
+        (Resource::Nofile, OPEN_FILES_MAX),
+        (Resource::As, ADDRESS_BYTES_MAX),
+        (Resource::Fsize, WRITTEN_BYTES_MAX),
+        (Resource::Cpu, CPU_SECONDS_MAX),
+        (Resource::Core, 0),
+    ] {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        setrlimit(resource, limit).map_err(step("limits"))?;
+    }
+    let init = ourselves(ROLES[1]).status().map_err(step("its first process"))?;
+    if init.success() { Ok(()) } else { Err(format!("its first process ended with {init}")) }
+}
+
+fn init() -> Result<Outcome, String> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).map_err(|error| format!("no job: {error}"))?;
+    let job: Job = serde_json::from_str(&text).map_err(|error| format!("no job: {error}"))?;
+    root::enter(&job)?;
+    network::loopback(&job.addresses).map_err(|error| format!("its loopback: {error}"))?;
+    let mut beyond = start_origin(&job)?;
+    fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+        .map_err(|error| format!("low ports: {error}"))?;
+    give_up_capabilities()?;
+    let near = origin::Origin::new(&job.origin, 'n')?;
+    near.resolve(&[1, 11, 53].map(|last| Ipv4Addr::new(127, 0, 0, last)));
+    let mut server = match start_server(&job) {
+        Ok(server) => server,
+        Err(why) => return Ok(Outcome::NotStarted(why)),
+    };
+    if let Err(why) = wait_until_ready(&job, &mut server) {
+        return Ok(Outcome::NotStarted(format!("{why}: {}", end_of_log())));
+    }
+    // If the server listens on such an address, it is its own upstream.
+    near.listen(&job.origin.loopback);
+    let until = Instant::now() + REQUESTS;
+    let mut answers = Vec::new();
+    for request in &job.requests {
+        if Instant::now() >= until {
+            break;
+        }
+        answers.push(client::ask(request));
+    }
+    if let Ok(Some(status)) = server.try_wait() {
+        let why = format!("it ended with {status} during the requests: {}", end_of_log());
+        return Ok(Outcome::NotStarted(why));
+    }
+    // The namespace ends with us. These are only the names of what ends.
+    let _ = (server.kill(), beyond.kill());
+    Ok(Outcome::Answers(answers))
+}
+
+fn give_up_capabilities() -> Result<(), String> {
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    clear_ambient_capability_set()
+        .and_then(|()| set_capabilities(None, none))
+        .map_err(|error| format!("capabilities: {error}"))
+}
+
+/// Starts the origin in its own network namespace, and connects the two.
+fn start_origin(job: &Job) -> Result<Child, String> {
+    let fails = |error: io::Error| format!("its origin: {error}");
+    let mut command = ourselves(ROLES[2]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(fails)?;
+    let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("its origin has no pipes".to_owned());
+    };
+    let mut from = BufReader::new(from);
+    let mut expect = |word: &str| {
+        let mut line = String::new();
+        from.read_line(&mut line).map_err(fails)?;
+        if line.trim() == word { Ok(()) } else { Err(format!("its origin: {line}")) }
+    };
+    let text = serde_json::to_string(&job.origin).expect("an origin has a form in JSON");
+    writeln!(to, "{text}").map_err(fails)?;
+    expect("apart")?;
+    let connected = network::connect(child.id());
+    connected.map_err(|error| format!("no pair of virtual interfaces (veth): {error}"))?;
+    writeln!(to).map_err(fails)?;
+    expect("listening")?;
+    // It ends with the namespace.
+    std::mem::forget(to);
+    Ok(child)
+}
+
+fn play_origin() -> Result<(), String> {
+    let mut lines = io::stdin().lines();
+    let mut line = || lines.next().and_then(Result::ok).ok_or("no line of the first process");
+    let settings = serde_json::from_str(&line()?).map_err(|error| error.to_string())?;
+    unshare(UnshareFlags::NEWNET).map_err(|error| format!("a network namespace: {error}"))?;
+    println!("apart");
+    line()?;
+    network::accept_all().map_err(|error| format!("its network: {error}"))?;
+    give_up_all_but_ports()?;
+    let origin = origin::Origin::new(&settings, 'f')?;
+    let addresses: Vec<SocketAddr> =
+        settings.ports.iter().map(|port| (Ipv4Addr::UNSPECIFIED, *port).into()).collect();
+    origin.listen(&addresses);
+    origin.resolve(&settings.resolvers);
+    println!("listening");
+    loop {
+        thread::park();
+    }
+}
+
+/// The origin reads only what the server sends, but needs no more than low ports for it.
+fn give_up_all_but_ports() -> Result<(), String> {
+    let ports = CapabilitySet::NET_BIND_SERVICE;
+    let sets =
+        CapabilitySets { effective: ports, permitted: ports, inheritable: CapabilitySet::empty() };
+    clear_ambient_capability_set()
+        .and_then(|()| set_capabilities(None, sets))
+        .map_err(|error| format!("capabilities: {error}"))
+}
+
+fn start_server(job: &Job) -> Result<Child, String> {
+    let log = File::create(LOG).map_err(|error| format!("{LOG}: {error}"))?;
+    let errors = log.try_clone().map_err(|error| format!("{LOG}: {error}"))?;
+    let program = job.program.as_deref().unwrap_or(Path::new(OURSELVES));
+    let mut command = Command::new(program);
+    command.args(&job.arguments).env_clear().envs(ENVIRONMENT.iter().copied());
+    command.current_dir("/try").stdin(Stdio::null()).stdout(log).stderr(errors);
+    command.spawn().map_err(|error| format!("{}: {error}", program.display()))
+}
+
+fn wait_until_ready(job: &Job, server: &mut Child) -> Result<(), String> {
+    let until = Instant::now() + START;
+    loop {
+        let pause = Duration::from_millis(50);
+        let accepts = |at: &SocketAddr| TcpStream::connect_timeout(at, pause).is_ok();
+        if job.listens.iter().any(accepts) {
+            return Ok(());
+        }
+        if let Ok(Some(status)) = server.try_wait() {
+            return Err(format!("it ended with {status}"));
+        }
+        if Instant::now() >= until {
+            return Err(format!("it accepts no connection at {:?}", job.listens));
+        }
+        thread::sleep(pause);
+    }
+}
+
+/// The last lines that the server wrote.
+fn end_of_log() -> String {
+    let text = fs::read(LOG).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("[warn]")).collect();
+    let last: String = lines[lines.len().saturating_sub(4)..].join("; ");
+    last.chars().filter(|c| !c.is_control()).take(1000).collect()
+}
