@@ -67,7 +67,7 @@ pub use hints::RequestHints;
 pub use invalidation::{
     TargetUri, invalidated_locations, invalidates, remove_dot_segments, resolve_same_origin,
 };
-pub use partial::{ContentRange, covers, if_range, may_combine, missing};
+pub use partial::{ContentRange, Named, covers, if_range, may_combine, missing};
 pub use replacing::{Edition, Fetches, Kept, may_replace};
 pub use reuse::{
     Failure, MustValidate, NoStaleOnError, Reuse, StaleRule, decide_collapsed, decide_reuse,
@@ -78,5 +78,6 @@ pub use storing::{
     STALE_WHEN_UNREACHABLE_MS, SetCookie, Storable, StoreRule, StoredMeta,
     is_heuristically_cacheable, is_understood, may_store, may_store_post,
 };
+pub use targeted::is_targeted;
 pub use update::{HeadEffect, fits_304, freshen_by_head, updated};
 pub use vary::{VARY_NAMES_MAX, Vary, VaryKey, VaryNames, vary};

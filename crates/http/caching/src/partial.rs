@@ -50,11 +50,36 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
+/// What says which representation a response, or a part, is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'v> {
+    /// Its validators.
+    pub validators: &'v Validators,
+    /// Its `Content-Encoding`.
+    pub coding: Option<&'v [u8]>,
+}
+
+impl<'v> Named<'v> {
+    /// Of a response with these fields.
+    pub fn of<F: FieldSource + ?Sized>(validators: &'v Validators, fields: &'v F) -> Named<'v> {
+        Named { validators, coding: fields.first("content-encoding").map(trim) }
+    }
+}
+
 /// Whether both responses have the same strong validator (RFC 9111, 3.4). A tag takes precedence
 /// over a date; a date is strong only under the rule of RFC 9110, 8.8.2.2.
+///
+/// A date is also that of the other codings of a representation, so the codings must be the same. A
+/// 206 may leave its coding out (RFC 9110, 15.3.7), which says nothing beside a tag.
 #[must_use]
-pub fn may_combine(a: &Validators, b: &Validators) -> bool {
-    match (&a.etag, &b.etag) {
+pub fn may_combine(a: Named<'_>, b: Named<'_>) -> bool {
+    let is_same_coding = match (a.coding, b.coding) {
+        (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
+        (None, None) => true,
+        _ => a.validators.etag.is_some(),
+    };
+    let (a, b) = (a.validators, b.validators);
+    let is_same = match (&a.etag, &b.etag) {
         (Some(_), Some(_)) => strong_tag(a).is_some() && strong_tag(a) == strong_tag(b),
         (None, None) => {
             a.last_modified_is_strong()
@@ -62,7 +87,8 @@ pub fn may_combine(a: &Validators, b: &Validators) -> bool {
                 && a.last_modified_ms == b.last_modified_ms
         }
         _ => false,
-    }
+    };
+    is_same && is_same_coding
 }
 
 /// The value of `If-Range` for requesting the rest of a part (RFC 9110, 13.1.5); `None` without a

@@ -126,10 +126,20 @@ pub fn asks_one_range<F: FieldSource + ?Sized>(request: &Request<'_, F>) -> bool
     }
 }
 
+/// Whether `If-Range` names a representation by its date, and not by a tag. If a response is sent
+/// in several codings, all of them have that date, and it names none of them (RFC 9110, 8.8.1).
+pub fn is_by_date<F: FieldSource + ?Sized>(fields: &F) -> bool {
+    fields.values("if-range").any(|condition| !is_tag(trim(condition)))
+}
+
+fn is_tag(condition: &[u8]) -> bool {
+    condition.starts_with(b"\"") || condition.starts_with(b"W/")
+}
+
 /// RFC 9110, 13.1.5: strong comparison, or exactly the date of a strong `Last-Modified`.
 fn if_range_holds(condition: &[u8], validators: &Validators) -> bool {
     let condition = trim(condition);
-    if condition.starts_with(b"\"") || condition.starts_with(b"W/") {
+    if is_tag(condition) {
         let asked = EntityTag::parse(condition);
         return matches!((asked, validators.entity_tag()), (Some(a), Some(b)) if a.strong_eq(&b));
     }

@@ -93,7 +93,7 @@ impl Policy {
         heuristic_percent: HEURISTIC_PERCENT,
         heuristic_lifetime_ms_max: HEURISTIC_LIFETIME_MS_MAX,
         stale_when_unreachable_ms: STALE_WHEN_UNREACHABLE_MS,
-        targeted_fields: &["cdn-cache-control"],
+        targeted_fields: targeted::OURS,
         configured: None,
         set_cookie: SetCookie::Private,
     };

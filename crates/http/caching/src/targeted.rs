@@ -8,6 +8,21 @@
 use crate::directives::CacheControl;
 use crate::fields::FieldSource;
 
+/// The fields for this cache, in order of precedence.
+pub(crate) const OURS: &[&str] = &["cdn-cache-control"];
+
+/// Whether a field has directives for one class of caches, which count there in place of
+/// `Cache-Control`: the fields of RFC 9213, whose names end alike, and those of servers that came
+/// before it.
+#[must_use]
+pub fn is_targeted(name: &[u8]) -> bool {
+    const SUFFIX: &[u8] = b"-cache-control";
+    const BEFORE_IT: [&[u8]; 2] = [b"surrogate-control", b"x-accel-expires"];
+    let ends = name.len().checked_sub(SUFFIX.len()).map(|at| &name[at..]);
+    ends.is_some_and(|end| end.eq_ignore_ascii_case(SUFFIX))
+        || BEFORE_IT.iter().any(|one| name.eq_ignore_ascii_case(one))
+}
+
 /// The directives of the first present and valid targeted field.
 pub(crate) fn directives<F: FieldSource + ?Sized>(
     fields: &F,

@@ -143,6 +143,20 @@ impl Rules {
                 .is_some_and(|value| self.types.has(value) && !is_grpc(value.trim_ascii()))
     }
 
+    /// Whether the response with these fields, or the response that they are a part of, may be
+    /// coded for some client. A part may leave out the type of the whole, and the type of several
+    /// parts says nothing about the whole.
+    pub fn may_code_whole<F: FieldSource + ?Sized>(&self, fields: &F) -> bool {
+        const PARTS: &[u8] = b"multipart/byteranges";
+        let is_open = |value: &[u8]| {
+            let start = value.trim_ascii().get(..PARTS.len());
+            self.types.has(value) || start.is_some_and(|of| of.eq_ignore_ascii_case(PARTS))
+        };
+        !fields.has("content-encoding")
+            && !CacheControl::of(fields).no_transform
+            && fields.first("content-type").is_none_or(is_open)
+    }
+
     /// The codings that this client prefers to none, best first.
     #[inline]
     #[must_use]

@@ -91,8 +91,7 @@ impl Cache {
     pub fn insert_part(&self, watch: &Watch, place: &Place, new: Partial) -> Settled {
         let key = place.key;
         let fits = |head: &Head, bytes: u64| {
-            let (old, new_one) = (&head.meta.validators, &new.head.meta.validators);
-            bytes == new.complete_bytes && caching::may_combine(old, new_one)
+            bytes == new.complete_bytes && caching::may_combine(head.named(), new.head.named())
         };
         let there = match self.store.peek(&key) {
             Some(Entry::Response(old)) => self.judged(Look::Use, key, old).map(Entry::Response),

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use cache::forms::Away;
 use cache::partial::Partial;
 use cache::stored::{Entry, Stored};
-use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
+use caching::{ContentRange, Named};
 use http1::ResponseHead;
 use outcome::Fault;
 use runtime::fs::SharedPages;
@@ -242,5 +242,5 @@ fn continues(stored: &Stored, answer: &Answer, wanted: ContentRange) -> bool {
     let validators = caching::Validators::of(&fields, answer.response_ms);
     head.status == 206
         && ContentRange::of(&fields) == Some(wanted)
-        && caching::may_combine(&stored.head.meta.validators, &validators)
+        && caching::may_combine(stored.head.named(), Named::of(&validators, &fields))
 }

@@ -3,6 +3,7 @@
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 
+use caching::{FieldSource, range};
 use coding::Rules;
 use coding::fields::fits_form;
 use config::Role;
@@ -36,6 +37,15 @@ impl Request {
             && !self.listener.cluster
             && !self.fields().contains_token(Name::CacheControl, b"no-transform")
             && self.codes()
+    }
+
+    /// Whether the request names the response with these fields, or the response that they are a
+    /// part of, only by its date, while the client may have the beginning in another coding.
+    pub(crate) fn may_mix_codings(&self, fields: &impl FieldSource) -> bool {
+        let may_be_coded = |rules: &Rules| {
+            rules.ranked(accepted(&self.fields()))[0].is_some() && rules.may_code_whole(fields)
+        };
+        range::is_by_date(&self.wire()) && self.rules().is_some_and(may_be_coded)
     }
 
     /// What becomes of a response that passes, and its encoder.

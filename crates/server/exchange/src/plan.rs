@@ -235,9 +235,7 @@ impl Request {
 
     /// The requested ranges, if all of them are stored.
     pub(crate) fn held_ranges(&self, partial: &Partial) -> Option<Vec<ByteRange>> {
-        let wire = self.wire();
-        let (request, validators) = (self.asked(&wire), &partial.head.meta.validators);
-        match range::select_range(&request, 200, validators, partial.complete_bytes) {
+        match self.selection(&partial.head, 200, partial.complete_bytes) {
             Selection::Parts(ranges) => {
                 let held = partial.held();
                 ranges.iter().all(|wanted| caching::covers(&held, *wanted)).then_some(ranges)
@@ -246,14 +244,24 @@ impl Request {
         }
     }
 
+    /// The ranges that the request selects of a response with this status and length. Of a response
+    /// that is sent in several codings the client may have the beginning of any.
+    pub(crate) fn selection(&self, head: &Head, status: u16, length: u64) -> Selection {
+        let wire = self.wire();
+        let takes_range = hints(&self.fields()).any(RequestHints::RANGE);
+        let has_codings = || head.source().is_some() && range::is_by_date(&wire);
+        if takes_range && (has_codings() || self.may_mix_codings(head)) {
+            return Selection::Whole(WhyWhole::IfRange);
+        }
+        range::select_range(&self.asked(&wire), status, &head.meta.validators, length)
+    }
+
     /// The form in which a whole response with a body of this length is sent.
     pub(crate) fn form(&self, head: &Head, length: u64) -> Form {
         if self.is_not_modified(head) {
             return Form::NotModified;
         }
-        let wire = self.wire();
-        let validators = &head.meta.validators;
-        match range::select_range(&self.asked(&wire), head.status, validators, length) {
+        match self.selection(head, head.status, length) {
             Selection::Whole(why) => Form::Whole(why),
             Selection::Parts(ranges) => Form::Parts(ranges),
             Selection::Unsatisfiable => Form::Unsatisfied,

@@ -11,7 +11,7 @@ use cache::stored::{Head, Stored, Wire, is_tag_field};
 use cache::{Look, Lookup, Query};
 use caching::ContentRange;
 use caching::cache_status::Forward;
-use caching::range::{ByteRange, Selection, select_range};
+use caching::range::{ByteRange, Selection};
 use coding::Rules;
 use coding::rules::Target;
 use http1::write::trailer_lines;
@@ -355,9 +355,7 @@ impl<C: Client> Exchange<'_, C> {
         if head.part.is_some() {
             return Ok(None);
         }
-        let wire = self.request.wire();
-        let validators = &head.meta.validators;
-        match select_range(&self.request.asked(&wire), head.status, validators, length) {
+        match self.request.selection(head, head.status, length) {
             Selection::Parts(ranges) => match ranges[..] {
                 [range] => Ok(Some(range)),
                 _ => Ok(None),

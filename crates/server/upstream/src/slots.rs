@@ -358,7 +358,7 @@ mod tests {
         let (group, now) = (Registry::default().group(&config()), time::now());
         assign(&group, &[200, 201], now);
         for turn in 0..64 {
-            let mut hosts: Vec<u8> = (101..165).chain([200, 201]).collect();
+            let mut hosts: Vec<u8> = (101..165).chain([200, 201]).rev().collect();
             hosts.rotate_left(turn);
             assign(&group, &hosts, now);
         }

@@ -53,6 +53,16 @@ fn rfc9213_2_1_values_of_the_wrong_type_say_nothing() {
 }
 
 #[test]
+fn rfc9213_2_a_field_for_one_class_of_caches_is_known_by_its_name() {
+    for name in OURS.iter().chain(&["Edge-Cache-Control", "X-ACCEL-EXPIRES", "surrogate-Control"]) {
+        assert!(is_targeted(name.as_bytes()), "{name}");
+    }
+    for name in ["cache-control", "x-cache-controls", "surrogate-key", "expires", ""] {
+        assert!(!is_targeted(name.as_bytes()), "{name}");
+    }
+}
+
+#[test]
 fn several_lines_are_one_dictionary() {
     let lines = [("x-cc", "max-age=1"), ("X-CC", "no-store"), ("y-cc", "max-age=2")];
     let control = directives(&lines, &["none", "x-cc", "y-cc"]).expect("x-cc");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use caching::date::IMF_FIXDATE_LEN;
 use caching::{
-    Aging, ContentRange, Exchange, FieldSource, NotStored, Policy, Response, StoredMeta, Vary,
-    VaryKey, VaryNames,
+    Aging, ContentRange, Exchange, FieldSource, Named, NotStored, Policy, Response, StoredMeta,
+    Vary, VaryKey, VaryNames,
 };
 use coding::rules::Source;
 use http1::{Fields, Sink, write};
@@ -167,6 +167,11 @@ impl Head {
     /// `Content-Type`, for the log; empty if there is none.
     pub fn content_type(&self) -> &[u8] {
         self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
+    }
+
+    /// Which representation it is of.
+    pub fn named(&self) -> Named<'_> {
+        Named::of(&self.meta.validators, self)
     }
 
     pub(crate) fn via(&self) -> &[u8] {

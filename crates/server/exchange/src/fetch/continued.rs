@@ -27,7 +27,7 @@ use std::pin::pin;
 use cache::stored::{Head, Wire};
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
-use caching::{ContentRange, Validators};
+use caching::{ContentRange, Named, Validators};
 use outcome::Fault;
 use runtime::Either;
 use upstream::{Answer, BodyLength, UpstreamBody};
@@ -67,6 +67,7 @@ pub(super) fn has_rest(head: &Head) -> bool {
 /// What is known of a response of which a member has sent the beginning, and how far it has come.
 pub(crate) struct Beginning {
     validators: Validators,
+    coding: Option<Box<[u8]>>,
     for_store: bool,
     /// Where its content begins in the representation ...
     first: u64,
@@ -102,9 +103,11 @@ impl Beginning {
         };
         let validators = validators(answer);
         caching::if_range(&validators)?;
+        let coding = Named::of(&validators, &Wire(head.fields)).coding.map(Box::from);
         let (at, failed, by_origin, is_counted) = (0, Vec::new(), false, false);
         Some(Beginning {
             validators,
+            coding,
             for_store,
             first,
             end,
@@ -122,6 +125,7 @@ impl Beginning {
         if !has_rest(head) {
             return None;
         }
+        let coding = head.named().coding.map(Box::from);
         let validators = head.meta.validators.clone();
         let complete_bytes = head.part.map(|part| part.complete_bytes).or(head.announced_length);
         let part = slice.or(head.part.map(|part| part.range));
@@ -133,6 +137,7 @@ impl Beginning {
         let at = at.saturating_sub(slice.map_or(0, |slice| slice.first));
         Some(Beginning {
             validators,
+            coding,
             for_store: true,
             first,
             end,
@@ -247,7 +252,9 @@ impl Beginning {
     /// this one.
     fn fits(&self, mut answer: Answer, from: u64) -> Option<Rest> {
         let (head, length) = (answer.head.head(), answer.body.length());
-        if !caching::may_combine(&self.validators, &validators(&answer))
+        let of_rest = validators(&answer);
+        let beginning = Named { validators: &self.validators, coding: self.coding.as_deref() };
+        if !caching::may_combine(beginning, Named::of(&of_rest, &Wire(head.fields)))
             && !planted::is(planted::Bug::MixedBodies)
         {
             return None;

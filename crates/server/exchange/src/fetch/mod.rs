@@ -46,6 +46,8 @@ pub(crate) enum Purpose<'s> {
     Store(&'s Ask),
     /// This client alone, as it asked.
     Pass(BodyLength),
+    /// The same, but all of the response in place of the range that it asked for.
+    Whole,
     /// The same, and it asks for one of these protocols instead of HTTP.
     Upgrade(&'s [u8]),
     /// The rest of a response, by these field lines. The beginning was for the store, or not.
@@ -173,6 +175,7 @@ impl Request {
                 // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
                 Name::ProxyAuthorization => true,
                 Name::MaxForwards => forwards.is_some(),
+                Name::Range | Name::IfRange if matches!(purpose, Purpose::Whole) => true,
                 Name::AcceptEncoding if for_identity => true,
                 _ if client_fields.replaces(field) => true,
                 _ if id.is_some_and(|id| is_one_variable(field.name(), id.field.as_bytes())) => {
@@ -205,7 +208,9 @@ impl Request {
             message.accept_trailers();
         }
         match purpose {
-            Purpose::Store(_) | Purpose::Rest { .. } => message.end(BodyLength::None),
+            Purpose::Store(_) | Purpose::Rest { .. } | Purpose::Whole => {
+                message.end(BodyLength::None);
+            }
             Purpose::Pass(length) => message.end(length),
             Purpose::Upgrade(protocols) => message.end_with_upgrade(protocols),
         }
@@ -284,7 +289,7 @@ impl Request {
         match purpose {
             Purpose::Store(ask) => self.append_conditions(out, ask),
             Purpose::Rest { lines, .. } => out.extend_from_slice(lines),
-            Purpose::Pass(_) | Purpose::Upgrade(_) => {}
+            Purpose::Pass(_) | Purpose::Whole | Purpose::Upgrade(_) => {}
         }
     }
 
@@ -380,7 +385,8 @@ pub(crate) fn unanswered(io: &CoreIo, fault: Fault) -> Refusal {
 }
 
 impl Request {
-    fn rules(&self) -> Option<&Rules> {
+    /// The rules by which responses to this request are coded, if they are.
+    pub(crate) fn rules(&self) -> Option<&Rules> {
         let rules = self.snapshot.config.compression.as_ref()?;
         let is_coded = self.role() == Role::Reverse && self.codes();
         is_coded.then_some(rules)
@@ -392,7 +398,7 @@ impl Request {
         let of_store = match purpose {
             Purpose::Store(_) | Purpose::Rest { for_store: true, .. } => true,
             Purpose::Pass(_) => self.method() == Method::Head,
-            Purpose::Upgrade(_) | Purpose::Rest { .. } => false,
+            Purpose::Whole | Purpose::Upgrade(_) | Purpose::Rest { .. } => false,
         };
         of_store && self.rules().is_some()
     }

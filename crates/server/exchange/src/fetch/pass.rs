@@ -76,6 +76,12 @@ pub(crate) async fn pass<C: Client>(
         });
         unless_left(left, exchanging).await?;
     }
+    let is_part =
+        |head: &ResponseHead<'_>| head.status == 206 && request.may_mix_codings(&Wire(head.fields));
+    if matches!(&exchanged, Some(Ok(answer)) if is_part(&answer.head.head())) {
+        drop(exchanged.take());
+        exchanged = Some(runtime::boxed(whole(request, exchange.left())).await?);
+    }
     match exchanged.expect("the exchange has ended, because its client has not left") {
         Ok(answer) => {
             let mut answer = request.ruled(answer);
@@ -100,6 +106,16 @@ pub(crate) async fn pass<C: Client>(
         }
         Err(fault) => Err(unanswered(&request.worker.io, fault)),
     }
+}
+
+/// Asks for all of a response, because the client must not get a part of it.
+async fn whole(
+    request: &Request,
+    left: impl Future<Output = ()>,
+) -> Result<Result<Answer, Fault>, Refusal> {
+    let message = request.message(Purpose::Whole);
+    let mut interim = |_: &ResponseHead<'_>| {};
+    unless_left(left, hierarchy::exchange(request, &message, &mut interim)).await
 }
 
 /// Whether a request's body is buffered before it is sent, so that the request can be repeated. A

@@ -259,7 +259,7 @@ impl Fetch {
         let Some(Held::Part(partial)) = &self.ask.held else { return self.unfit(request) };
         let complete_bytes = partial.complete_bytes;
         let wanted = ContentRange { range: rest, complete_bytes };
-        let same = caching::may_combine(&partial.head.meta.validators, &head.meta.validators);
+        let same = caching::may_combine(partial.head.named(), head.named());
         if !same || head.part != Some(wanted) {
             return self.unfit(request);
         }

@@ -10,7 +10,7 @@ use runtime::time::sleep;
 use crate::cluster::{ALL, Node, owner, path_of};
 use crate::coding_forms::{coded, decoded};
 use crate::common::Response;
-use crate::origin::expected;
+use crate::origin::{MODIFIED, expected};
 use crate::world::{Client, World, each_way, in_memory};
 
 fn passing() -> Config {
@@ -99,6 +99,52 @@ fn what_must_not_be_changed_passes_as_it_came() {
         let target = "/c?size=3000&text=1&cc=no-store&coded=gzip";
         let got = accepting(target, "br, gzip", "").await;
         assert_eq!(decoded(&got), ("gzip", expected(target, None)));
+    });
+}
+
+/// A client has the beginning of the coded response, and asks for the rest by its date. The rest of
+/// the response as the origin has it does not continue what the client has.
+#[test]
+fn the_rest_of_a_coded_response_is_not_of_another_coding() {
+    each_way(passing, async |world: Rc<World>| {
+        let date = format!("Range: bytes=100-\r\nIf-Range: {MODIFIED}\r\n");
+        for (query, is_stored) in [
+            ("size=3000&cc=no-store", false),
+            ("size=3000&cc=max-age=600", true),
+            // It is stored, and too large to be coded by the store.
+            ("size=30000&cc=max-age=600", true),
+        ] {
+            let target = &format!("/d?{query}&text=1&ranges=1&modified=1");
+            let content = expected(target, None);
+            let is_large = content.len() > 5000;
+            if is_stored && !is_large {
+                // The second one asks for the form to be made.
+                accepting(target, "gzip", "").await;
+                accepting(target, "gzip", "").await;
+                sleep(Duration::from_millis(500)).await;
+            }
+            let no_store = if is_large { "Cache-Control: no-store\r\n" } else { "" };
+            let first = accepting(target, "gzip", no_store).await;
+            assert_eq!(decoded(&first), ("gzip", content.clone()), "{query}");
+            assert_eq!(first.field("last-modified"), Some(MODIFIED));
+            if is_large {
+                accepting(target, "identity", "").await;
+            }
+            let got = accepting(target, "gzip", &date).await;
+            assert_eq!((got.status, decoded(&got)), (200, ("identity", content)), "{query}");
+            let is_hit = got.field("cache-status").is_some_and(|of| of.ends_with("; hit"));
+            assert_eq!(is_hit, is_stored, "{query}");
+        }
+        // A response that is never coded, and a client that has got no coding.
+        for (target, accept) in [
+            ("/e?size=3000&text=1&cc=no-store,no-transform&ranges=1&modified=1", "gzip"),
+            ("/f?size=3000&text=1&cc=no-store&ranges=1&modified=1", "identity"),
+        ] {
+            let before = world.origin.count(target);
+            let got = accepting(target, accept, &date).await;
+            assert_eq!((got.status, &got.body[..]), (206, &expected(target, None)[100..]));
+            assert_eq!(world.origin.count(target), before + 1);
+        }
     });
 }
 

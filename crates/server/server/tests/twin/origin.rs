@@ -9,6 +9,7 @@
 //! | `frame=chunked`, `frame=close` | how the end of the content is marked; by length otherwise |
 //! | `delay=MS`, `pause=MS` | before the head; in the middle of the content |
 //! | `ranges=1` | `Range` is answered with a part, by `If-Range` if there is one |
+//! | `modified=1` | a `Last-Modified` long ago, which `If-Range` may name |
 //! | `breaks=N` | the answer to the first request for it breaks off after N bytes of content |
 //! | `location=1` | `Content-Location` is the target |
 //! | `see=NAME` | `Location` is `/NAME?utm_source=see&cc=max-age=600&size=9` |
@@ -54,6 +55,9 @@ use runtime::time::{sleep, wall_ms};
 use transport::proxy_protocol::{Header, parse_header};
 
 use crate::common::content;
+
+/// The date of a response that says when it was modified.
+pub(crate) const MODIFIED: &str = "Thu, 01 Jan 1970 00:16:40 GMT";
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -335,6 +339,9 @@ impl Origin {
         if let Some(etag) = etag {
             head += &format!("ETag: {etag}\r\n");
         }
+        if seen.asks("modified").is_some() {
+            head += &format!("Last-Modified: {MODIFIED}\r\n");
+        }
         if let Some(value) = seen.asks("cc").filter(|_| !fails) {
             head += &format!("Cache-Control: {value}\r\n");
             if let Some(directive) = seen.asks("own") {
@@ -402,7 +409,8 @@ impl Origin {
 /// The part that a request asks for: both ends, each of them there.
 pub(crate) fn part_of(seen: &Seen, etag: Option<&str>, size: usize) -> Option<(usize, usize)> {
     let range = seen.field("range").filter(|_| seen.asks("ranges").is_some())?;
-    if seen.field("if-range").is_some_and(|tag| Some(tag) != etag) {
+    let date = seen.asks("modified").map(|_| MODIFIED);
+    if seen.field("if-range").is_some_and(|named| Some(named) != etag && Some(named) != date) {
         return None;
     }
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
