@@ -32,6 +32,7 @@ pub mod partial;
 pub mod paths;
 pub mod pressure;
 pub mod purge;
+pub mod purge_answer;
 pub mod ranges;
 pub mod realm;
 pub mod sizing;

@@ -20,6 +20,7 @@
 use cache::Cache;
 use cache::key::StoredUri;
 use cache::paths::Paths;
+use cache::purge_answer::{self, Done, Target};
 use cache::realm::normal_authority;
 use caching::{FieldSource, date};
 use config::{Action, HEALTH_PATH};
@@ -30,7 +31,6 @@ use peering::digest::{CONTENT_TYPE, SQUID_FIRST_BYTES};
 use policy::fields::ResponseRules;
 use policy::reading::Reading;
 use runtime::time;
-use serde::Serialize;
 
 use crate::Exchange;
 use crate::cache_status::proxy_status_line;
@@ -40,7 +40,7 @@ use crate::fetch::hierarchy;
 use crate::limits::{DIGEST_PAUSE, PURGE_MESSAGE_BYTES_MAX};
 use crate::request::{Request, RequestedUri};
 use crate::shared::Made;
-use crate::spread::{self, PURGE_PATH, Spread};
+use crate::spread::{self, PURGE_PATH};
 use crate::step::{Ending, Summary};
 use policy::error_pages::Answered;
 use policy::rewrites::slashes;
@@ -151,7 +151,7 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let durable = cache.disk.is_some().then_some(durable);
     let Request { worker, snapshot, .. } = &exchange.request;
     let cluster = Box::pin(spread::purge(worker, snapshot, notices)).await;
-    let responses = spread::sum(responses, cluster.as_ref());
+    let responses = purge_answer::sum(responses, cluster.as_ref());
     if snapshot.peers.is_some() && !soft {
         Box::pin(hierarchy::clear_purged(worker, snapshot, &host, path)).await;
     }
@@ -179,48 +179,6 @@ pub(crate) fn purged_uri(request: &Request) -> Result<RequestedUri<'_>, Refusal>
 
 fn is_yes(value: Option<&[u8]>) -> bool {
     value.is_some_and(|value| matches!(value.trim_ascii(), b"1" | b"?1" | b"true"))
-}
-
-/// What a purge was of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Target {
-    /// At the admin address without a scheme: it is purged in all of them.
-    Url(String),
-    /// All URLs that begin with this.
-    Prefix(String),
-    /// All responses with one of these tags.
-    Tags(Vec<String>),
-    /// Everything.
-    All,
-}
-
-/// What was done.
-#[derive(Debug, Serialize)]
-pub struct Done {
-    /// What was purged.
-    pub purged: Target,
-    /// Whether it is only stale now.
-    pub soft: bool,
-    /// A number that grows with each purge.
-    pub generation: u64,
-    /// The responses in memory that were removed or made stale, in a cluster by all members that
-    /// say how many; `None`: there are too many to count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub responses: Option<u64>,
-    /// Whether it would survive a crash, of a server with a store on disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub durable: Option<bool>,
-    /// The other members of a cluster, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<Spread>,
-}
-
-impl Done {
-    /// The status of the answer: that of [`Spread::status`], or 200 without a cluster.
-    pub fn status(&self) -> u16 {
-        self.cluster.as_ref().map_or(200, Spread::status)
-    }
 }
 
 /// The status of such an answer.

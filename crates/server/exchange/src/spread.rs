@@ -21,10 +21,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::purge_answer::{self, Spread};
 use cache::realm::Realm;
 use http1::{Method, ResponseHead, Target};
 use runtime::{JoinHandle, time};
-use serde::Serialize;
 use upstream::members::{self, Member};
 use upstream::{BodyLength, Choice, Request, To};
 
@@ -39,30 +39,6 @@ use cache::backlog::Batch;
 
 /// The path of purges at the listener for members.
 pub(crate) const PURGE_PATH: &[u8] = b"/purge";
-
-/// Which of the other members have purged.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Spread {
-    /// They have, and will not serve the old response even after a crash.
-    pub acknowledged: Vec<String>,
-    /// They have not, as far as is known. It is sent to them again until they acknowledge it.
-    pub waiting: Vec<String>,
-    /// How many responses they have removed or made stale, where they say so.
-    pub responses: BTreeMap<String, u64>,
-}
-
-/// The responses of all members for which the number is known, with those of this one.
-pub fn sum(here: Option<u64>, cluster: Option<&Spread>) -> Option<u64> {
-    let others = cluster.iter().flat_map(|spread| spread.responses.values());
-    here.map(|here| others.fold(here, |sum, one| sum.saturating_add(*one)))
-}
-
-impl Spread {
-    /// 200 if all have purged, otherwise 202 (RFC 9110, 15.3.3).
-    pub fn status(&self) -> u16 {
-        if self.waiting.is_empty() { 200 } else { 202 }
-    }
-}
 
 /// Has the other members purge what was purged here; `None` without a cluster. `notices` is from
 /// [`Changes::notices`](cache::changes::Changes::notices).
@@ -105,10 +81,7 @@ impl Rounds<'_> {
     async fn next(&mut self) {
         let answers = send(self.worker, &self.left, self.notices).await;
         for (member, answer) in self.left.iter().zip(&answers) {
-            if let Some(count) = answer.count {
-                let all = self.counts.entry(member.address.to_string()).or_default();
-                *all = all.saturating_add(count);
-            }
+            purge_answer::add(&mut self.counts, member.address.to_string(), answer.count);
         }
         let mut answers = answers.into_iter().map(|answer| answer.is_done);
         let (done, failed) = std::mem::take(&mut self.left)

@@ -267,12 +267,7 @@ pub fn add_lines(response: &mut OwnedResponse, lines: &[u8]) {
         return;
     }
     let mut out = begun(&head);
-    let is_targeted = |name: &[u8]| {
-        [&b"cdn-cache-control"[..], b"surrogate-control"]
-            .iter()
-            .any(|one| name.eq_ignore_ascii_case(one))
-    };
-    for field in head.fields.fields().filter(|field| !is_targeted(field.name())) {
+    for field in head.fields.fields().filter(|field| !caching::is_targeted(field.name())) {
         write::parsed_field(&mut out, field);
     }
     out.extend_from_slice(lines);
@@ -340,6 +335,26 @@ mod tests {
         }
         assert_eq!(changed.head().status, status);
         Some(out)
+    }
+
+    #[test]
+    fn no_field_for_some_caches_overrules_an_added_cache_control() {
+        let fields = "CDN-Cache-Control: max-age=9\r\nEtag: \"a\"\r\nX-Accel-Expires: 9\r\n\
+                      edge-CACHE-control: max-age=9\r\nSurrogate-Control: max-age=9\r\n\
+                      X-Cache-Controls: 1\r\n";
+        let after = |status: u16| {
+            let bytes = format!("HTTP/1.1 {status} X\r\n{fields}\r\n");
+            let mut scratch = Scratch::new();
+            let head = accept_response(bytes.as_bytes(), &mut scratch, &Limits::default());
+            let mut head = head.unwrap().unwrap().detach();
+            add_lines(&mut head, b"Cache-Control: private\r\n");
+            let names = head.head().fields.fields().map(|field| field.name().to_vec());
+            names.map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(after(200), ["Etag", "X-Cache-Controls", "Cache-Control"]);
+        assert_eq!(after(304).len(), 6, "a 304 is not changed");
+        let ours = caching::Policy::SHARED.targeted_fields;
+        assert!(!ours.is_empty() && ours.iter().all(|name| caching::is_targeted(name.as_bytes())));
     }
 
     /// What a CGI script would read of a request after the changes.

@@ -13,8 +13,8 @@ use store::{Concerns, Mark, PURGE_PREFIX_BYTES_MAX};
 use crate::call::{Call, Reply};
 use cache::changes::Changes;
 use cache::paths::Paths;
+use cache::purge_answer::{self, Done, Target};
 use exchange::Worker;
-use exchange::own_answers::{Done, Target};
 use exchange::spread;
 use policy::reading::Reading;
 use runtime::time;
@@ -67,7 +67,7 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
     let responses = cache.count_after(&notices, before).await;
     let durable = changes.durable(cache).await;
     let cluster = spread::purge(worker, &worker.snapshot(), notices).await;
-    let responses = spread::sum(responses, cluster.as_ref());
+    let responses = purge_answer::sum(responses, cluster.as_ref());
     if let (Target::Url(url), false) = (&purged, soft) {
         let (authority, path) = split(url);
         exchange::clear_purged(worker, &worker.snapshot(), authority, path).await;

@@ -152,6 +152,9 @@ fn a_mistake_at_a_unix_socket_is_shown_where_it_is() {
         ("address = '127.0.0.1:0'\nmode = '0600'\n", (3, 8), "only a Unix socket"),
         ("address = '127.0.0.1:0'\ntrusted_proxies = ['unix']\n", (3, 19), "only a Unix socket"),
         ("address = '127.0.0.1:0'\nproxy_from = ['unix']\n", (3, 14), "only a Unix socket"),
+        ("address = 'unix:/x'\ntrusted_proxies = ['::/0']\n", (3, 19), "\"unix\" is all"),
+        ("address = 'unix:/x'\nproxy_from = ['unix', '::1']\n", (3, 14), "\"unix\" is all"),
+        ("address = 'unix:/x'\ntrusted_proxies = ['unix:/y']\n", (3, 20), "or \"unix\""),
         ("address = 'unix:/x'\nmode = '999'\n", (3, 8), "octal"),
         ("address = 'unix:/x'\nowner = 'no-such-user'\n", (3, 9), "no user"),
         ("address = 'unix:/x'\ngroup = 'no-such-group'\n", (3, 9), "no group"),
@@ -169,6 +172,9 @@ fn a_mistake_at_a_unix_socket_is_shown_where_it_is() {
     let front = listener.front.as_ref().unwrap();
     let unknown = "0.0.0.0".parse().unwrap();
     assert!(front.trusts(unknown) && !front.trusts_named(unknown));
+    let others: [std::net::IpAddr; 3] =
+        ["127.0.0.1", "::", "0.0.0.1"].map(|ip| ip.parse().unwrap());
+    assert!(!others.into_iter().any(|other| front.trusts(other)), "they have an address");
 }
 
 #[test]
