@@ -14,6 +14,9 @@ pub const RATE_WAITS_MIN: u32 = 16;
 pub const PIPED_BYTES_MIN: u64 = 64 * 1024;
 /// Bytes of such a body, or of a tunnel, that are taken at once, and wait for the other side.
 pub const PIPED_BYTES_MAX: u64 = 256 * 1024;
+/// If there is no pipe for a long body, or the pipe takes nothing, so many bytes are copied before
+/// a pipe is tried again.
+pub const COPIED_BYTES: u64 = PIPED_BYTES_MAX;
 /// Silent client connections that must close when no descriptor is free ...
 pub const ROOM_AT_ONCE: u32 = 64;
 /// ... or, at most, when few places are free in the table of connections ...

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use core_io::limits::COPIED_BYTES;
 use core_io::spares::Reused;
 use core_io::{CoreIo, piped};
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Scheme, Target, write};
@@ -380,9 +381,9 @@ pub fn answer(
     let mut decoder = BodyDecoder::for_response(kind, &core.io.limits().http);
     decoder.keep_trailers();
     let rest = (!reading.bytes.is_empty()).then_some(reading.bytes);
-    let (shares, trailers, upstream) = (None, Vec::new(), Some(upstream));
+    let (copied, trailers, upstream) = (None, Vec::new(), Some(upstream));
     let given = Given::default();
-    let body = UpstreamBody { upstream, kind, decoder, rest, reusable, shares, given, trailers };
+    let body = UpstreamBody { upstream, kind, decoder, rest, reusable, copied, given, trailers };
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
 }
 
@@ -551,8 +552,9 @@ pub struct UpstreamBody {
     /// What was read together with the head.
     rest: Option<Reused<Vec<u8>>>,
     reusable: bool,
-    /// Whether its content is passed on without copying it, once that is decided.
-    shares: Option<bool>,
+    /// So many bytes of its content are copied before it is passed on without copies: all of a
+    /// short body. `None`: this is not decided yet.
+    copied: Option<u64>,
     given: Given,
     /// The trailers of a complete body, as field lines.
     trailers: Vec<u8>,
@@ -708,11 +710,12 @@ impl UpstreamBody {
     ) -> Result<(Option<SharedPages>, bool), Fault> {
         let is_whole = self.slot().is_none() && self.given.skips == 0;
         let is_long = is_whole && piped::is_long(&self.decoder);
-        if shares && *self.shares.get_or_insert(is_long) {
+        let copied = self.copied.get_or_insert(if is_long { 0 } else { u64::MAX });
+        if shares && self.given.bytes >= *copied {
             let pulled = self.pull_shared(core).await;
             match self.noted(pulled)? {
                 Some((pages, is_complete)) => return Ok((Some(pages), is_complete)),
-                None => self.shares = Some(false),
+                None => self.copied = Some(self.given.bytes.saturating_add(COPIED_BYTES)),
             }
         }
         self.pull(core, sink).await.map(|is_complete| (None, is_complete))

@@ -6,6 +6,7 @@
 use std::io;
 
 use core_io::CoreIo;
+use core_io::limits::COPIED_BYTES;
 use core_io::piped;
 use http1::write::request_trailers;
 use http1::{BodyDecoder, Expectation, RejectReason, RequestHead, trailer_fields};
@@ -30,8 +31,8 @@ pub struct RequestBody<'c> {
     rest: Vec<u8>,
     /// Bytes of the connection that the body took, framing included.
     used: u64,
-    /// There was no pipe, or it took nothing.
-    is_copied: bool,
+    /// Up to here bytes are copied, because there was no pipe, or it took nothing.
+    copied: u64,
     /// Bytes of content that may still come. A length that was announced was judged before.
     left: u64,
     pace: Pace,
@@ -79,8 +80,12 @@ impl client::RequestBody for RequestBody<'_> {
     }
 
     async fn pull_shared(&mut self) -> Result<Option<(SharedPages, bool)>, Fault> {
-        let may = self.stream.can_send_shared() && !self.io.is_pressed() && !self.is_copied;
-        if !may || !self.rest.is_empty() || !piped::is_long(&self.decoder) {
+        let may = self.stream.can_send_shared() && !self.io.is_pressed();
+        if !may
+            || self.used < self.copied
+            || !self.rest.is_empty()
+            || !piped::is_long(&self.decoder)
+        {
             return Ok(None);
         }
         let (io, stream, decoder) = (self.io, self.stream, &mut self.decoder);
@@ -91,7 +96,7 @@ impl client::RequestBody for RequestBody<'_> {
         };
         self.pace.wait(io, |limits| limits.body_timeout, pulling, Fault::ClientSlow).await?;
         let Some(pages) = pulled else {
-            self.is_copied = true;
+            self.copied = self.used.saturating_add(COPIED_BYTES);
             return Ok(None);
         };
         let bytes = pages.left();
@@ -135,7 +140,7 @@ impl<'c> RequestBody<'c> {
             is_awaited: head.expectation() != Expectation::None,
             rest,
             used: 0,
-            is_copied: false,
+            copied: 0,
             left: u64::MAX,
             pace: Pace::default(),
         }

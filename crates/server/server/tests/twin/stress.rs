@@ -232,6 +232,37 @@ fn a_long_body_is_copied_if_no_descriptor_is_left() {
     });
 }
 
+/// One moment without a pipe does not mean that all of a long body is copied.
+#[test]
+fn a_long_body_is_not_copied_any_more_once_there_is_a_pipe() {
+    let upload = crate::common::content("upload", 4_000_000);
+    let (first, rest) = upload.split_at(2_000_000);
+    let target = "/l?size=4000000&cc=no-store";
+    let get = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n").into_bytes();
+    let put = b"PUT /u?size=3 HTTP/1.1\r\nHost: site\r\nContent-Length: 4000000\r\n\r\n";
+    // One world for each, because a core keeps its pipes.
+    for (request, then) in [(get, &[][..]), ([&put[..], first].concat(), rest)] {
+        let few = sim::Options::new(1).with_descriptors_max(80);
+        run(few, reverse(), async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            assert_eq!(client.get("/warm?size=3&cc=no-store", "").await.status, 200);
+            let taken = the_rest();
+            client.send(&request).await.unwrap();
+            sleep(SECOND).await;
+            assert_eq!(world.counter("spliced_bytes"), 0, "there is no pipe");
+            drop(taken);
+            client.send(then).await.unwrap();
+            let got = client.response().await.unwrap();
+            match then {
+                [] => assert!(got.body == expected(target, None)),
+                _ => assert!(world.origin.last().body == upload),
+            }
+            let spliced = world.counter("spliced_bytes");
+            assert!(spliced > 1_000_000, "{spliced} bytes");
+        });
+    }
+}
+
 /// A connection to an upstream is as good a reason for it as a client's.
 #[test]
 fn idle_connections_make_room_for_an_upstream() {
