@@ -383,6 +383,7 @@ words!(Balance:
 words!(ForwardedFields:
     "none" => ForwardedFields::None,
     "x_forwarded" => ForwardedFields::XForwarded,
+    "x_forwarded_for" => ForwardedFields::XForwardedFor,
     "forwarded" => ForwardedFields::Forwarded,
 );
 words!(ProxyHeader:
@@ -444,9 +445,9 @@ impl Table for UpstreamTable {
              of the requests in flight passes the next request on to another; 0: never.";
         host: Kind::Text, host, "Sent as Host. Default: the client's Host.",
             example "\"www.example.org\"";
-        forwarded: Kind::Word(&["none", "x_forwarded", "forwarded"]), forwarded,
-            "What the servers learn about the client: nothing, X-Forwarded-For, -Proto and -Host, \
-             or Forwarded (RFC 7239).";
+        forwarded: Kind::Word(&["none", "x_forwarded", "x_forwarded_for", "forwarded"]), forwarded,
+            "What the servers learn about the client: nothing; X-Forwarded-For, -Proto and -Host; \
+             X-Forwarded-For alone; or Forwarded (RFC 7239).";
         proxy_header: Kind::Word(&["none", "v1", "v2"]), proxy_header,
             "The PROXY protocol header, by version, at the beginning of each connection to the \
              servers, before TLS. It has the client's address. Such a connection is used for one \

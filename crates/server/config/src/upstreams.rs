@@ -183,6 +183,9 @@ pub enum ForwardedFields {
     /// `X-Forwarded-For`, to which the client's address is added, and `X-Forwarded-Proto` and
     /// `X-Forwarded-Host`, which replace the client's own.
     XForwarded,
+    /// `X-Forwarded-For` alone, to which the client's address is added. The client's own
+    /// `X-Forwarded-Proto` and `X-Forwarded-Host` are forwarded unchanged.
+    XForwardedFor,
     /// `Forwarded` (RFC 7239), to which an element is added.
     Forwarded,
 }

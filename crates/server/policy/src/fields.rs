@@ -68,7 +68,7 @@ impl<'e> Edits<'e> {
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.rules.is_empty()
-            && self.forwarded != ForwardedFields::XForwarded
+            && matches!(self.forwarded, ForwardedFields::None | ForwardedFields::Forwarded)
             && matches!(self.chain, Chain::Kept)
     }
 
@@ -78,6 +78,7 @@ impl<'e> Edits<'e> {
         let ours = match (self.chain, self.forwarded) {
             (Chain::Dropped(front), _) => names_a_client(front, name),
             (Chain::Kept | Chain::Read, ForwardedFields::XForwarded) => is_x_forwarded(),
+            (Chain::Kept | Chain::Read, ForwardedFields::XForwardedFor) => is_it(X_FORWARDED[0]),
             (Chain::Read, ForwardedFields::Forwarded) => is_it(b"Forwarded"),
             (Chain::Kept | Chain::Read, _) => false,
         };
@@ -97,7 +98,7 @@ impl<'e> Edits<'e> {
         let peer = self.peer.ip().to_canonical();
         match self.forwarded {
             ForwardedFields::None => {}
-            ForwardedFields::XForwarded => {
+            ForwardedFields::XForwarded | ForwardedFields::XForwardedFor => {
                 out.extend_from_slice(b"X-Forwarded-For: ");
                 let is_kept = matches!(self.chain, Chain::Kept);
                 for before in fields.values(X_FORWARDED[0]).filter(|_| is_kept) {
@@ -105,7 +106,11 @@ impl<'e> Edits<'e> {
                     out.extend_from_slice(b", ");
                 }
                 out.extend_from_slice(peer.to_string().as_bytes());
-                out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+                out.extend_from_slice(b"\r\n");
+                if self.forwarded == ForwardedFields::XForwardedFor {
+                    return;
+                }
+                out.extend_from_slice(b"X-Forwarded-Proto: ");
                 out.extend_from_slice(self.scheme.as_bytes());
                 out.extend_from_slice(b"\r\n");
                 if !self.authority.is_empty() {
@@ -404,6 +409,19 @@ mod tests {
                 "X_REMOTE_USER=guest",
             ]
         );
+    }
+
+    /// The imported files of nginx sent three fields to upstreams where nginx sends one.
+    #[test]
+    fn x_forwarded_for_alone_leaves_the_other_fields() {
+        let came = "X_Forwarded_For: 10.0.0.1\r\nX-Forwarded-For: 10.0.0.2\r\n\
+                    X-Forwarded-Proto: https\r\n";
+        let found = variables(&[], ForwardedFields::XForwardedFor, came);
+        let expected = ["HOST=a", "X_FORWARDED_FOR=10.0.0.2, 192.0.2.1", "X_FORWARDED_PROTO=https"];
+        assert_eq!(found, expected);
+        let set = [FieldRule::Set("X-Forwarded-Proto".into(), "http".into())];
+        let found = variables(&set, ForwardedFields::XForwardedFor, came);
+        assert_eq!(found[2..], ["X_FORWARDED_PROTO=http"]);
     }
 
     #[test]

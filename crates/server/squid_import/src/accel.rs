@@ -130,7 +130,7 @@ impl Squid {
         section.set("name", first.name.clone(), &first.line.at);
         section.set_some("host", first.host.as_deref().or(host), &first.line.at);
         let word = match self.forwarded_for.as_ref().map_or("add", |(word, _)| word) {
-            "add" | "replace" => "x_forwarded",
+            "add" | "replace" => "x_forwarded_for",
             _ => "none",
         };
         section.set("forwarded", word, "forwarded_for");

@@ -249,10 +249,11 @@ impl Request {
     pub(super) fn varies_by_client(&self, vary: &Fields<'_>) -> bool {
         let rules = &self.snapshot.config.forward;
         let [chain, forwarded] = match (self.role(), &self.to().to) {
-            (Role::Reverse, To::Group(group, ..)) => {
-                [ForwardedFields::XForwarded, ForwardedFields::Forwarded]
-                    .map(|one| group.config.forwarded == one)
-            }
+            (Role::Reverse, To::Group(group, ..)) => match group.config.forwarded {
+                ForwardedFields::XForwarded | ForwardedFields::XForwardedFor => [true, false],
+                ForwardedFields::Forwarded => [false, true],
+                ForwardedFields::None => [false; 2],
+            },
             (Role::Reverse, To::Addresses(..)) => [false; 2],
             (Role::Forward, _) => {
                 [rules.x_forwarded_for, rules.forwarded].map(ClientField::has_address)

@@ -226,7 +226,9 @@ pub(super) fn wanted<'s>(
         }
     };
     // nginx names such a server so.
-    let (host, forwarded) = sent(scope, if is_socket { "localhost" } else { authority });
+    let usual = if scheme.ends_with('s') { ":443" } else { ":80" };
+    let named = authority.strip_suffix(usual).unwrap_or(authority);
+    let (host, forwarded) = sent(scope, if is_socket { "localhost" } else { named });
     let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
     let wanted = Wanted { at: pass.at.clone(), scheme, authority, host, forwarded, scope };
     Ok((wanted, upstream_path))

@@ -15,11 +15,11 @@ pub(super) fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, not
     let (_, forwarded) = sent(scope, "");
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
-        let is_sent = forwarded && is_forwarded(name);
-        if is_sent && !value.starts_with('$') && !name.eq_ignore_ascii_case("x-forwarded-for") {
-            let text = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
-            notes.left(&header.at, text);
-        }
+        let is_sent = match forwarded {
+            Some(TOGETHER) => is_forwarded(name),
+            Some(_) => name.eq_ignore_ascii_case("x-forwarded-for"),
+            None => false,
+        };
         if fields::is_free(name) && !is_sent && !is_own(name, value) {
             // The original replaces the client's field. If the new value is not carried, the field
             // is removed, so that the upstream does not believe the client.
@@ -132,16 +132,9 @@ fn set_header(name: &str, value: &str, groups: &[(String, String)]) -> Becomes {
         "connection" | "upgrade" => {
             Nothing("connections are kept, and websocket is passed on (upgrade.protocols)")
         }
-        "x-forwarded-for" if value == "$proxy_add_x_forwarded_for" => {
-            Different("X-Forwarded-For, -Proto and -Host are sent together")
-        }
-        // With X-Forwarded-For, our server sends the same.
-        "x-forwarded-proto" if only(value).as_deref() == Some("scheme") => Carried,
-        "x-forwarded-host" if sent_value(value, groups).is_some() && value.starts_with('$') => {
-            Different("with X-Forwarded-For it is the client's Host, with its port")
-        }
-        "x-forwarded-proto" | "x-forwarded-host" if value.starts_with('$') => {
-            Different("sent with X-Forwarded-For as the client came, or removed")
+        "x-forwarded-for" if value == "$proxy_add_x_forwarded_for" => Carried,
+        "x-forwarded-host" if value == "$http_host" => {
+            Different("sent with X-Forwarded-For and X-Forwarded-Proto $scheme, otherwise removed")
         }
         _ if is_own(name, value) => Carried,
         _ if sent_value(value, groups).is_some_and(|new| is_known(&new, groups))
@@ -192,23 +185,26 @@ fn variable(name: &str, value: &str, groups: &[(String, String)]) -> Option<Beco
 
 const REMOVED: &str = "there are no variables, so the client's field is removed";
 
-/// The Host that upstreams get, `None` for the client's, and whether X-Forwarded-For is sent.
-pub(super) fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
-    let (mut host, mut forwarded) = (Some(authority.to_owned()), false);
-    for header in scope.all("proxy_set_header") {
-        let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
-        match name.as_str() {
-            "host" => {
-                host = match value {
-                    "$proxy_host" => Some(authority.to_owned()),
-                    value if value.contains('$') => None,
-                    value => Some(value.to_owned()),
-                };
-            }
-            "x-forwarded-for" => forwarded = value == "$proxy_add_x_forwarded_for",
-            _ => {}
-        }
-    }
+/// The word of our file for X-Forwarded-For, -Proto and -Host.
+const TOGETHER: &str = "x_forwarded";
+
+/// The Host that upstreams get, `None` for the client's, and the fields about the client that they
+/// get.
+pub(super) fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, Option<&'static str>) {
+    let of = |name: &str| {
+        let mut last = scope.all("proxy_set_header").iter().rev();
+        last.find(|header| header.word(0).eq_ignore_ascii_case(name))
+    };
+    let value = |name: &str| of(name).map(|header| header.word(1));
+    let host = match value("host") {
+        None | Some("$proxy_host") => Some(authority.to_owned()),
+        Some(value) if value.contains('$') => None,
+        Some(value) => Some(value.to_owned()),
+    };
     // If the original replaces X-Forwarded-For, ours must not append to the client's field.
-    (host, forwarded)
+    let is_added = value("x-forwarded-for") == Some("$proxy_add_x_forwarded_for");
+    let scheme = value("x-forwarded-proto").and_then(only);
+    let are_all =
+        scheme.as_deref() == Some("scheme") && value("x-forwarded-host") == Some("$http_host");
+    (host, is_added.then_some(if are_all { TOGETHER } else { "x_forwarded_for" }))
 }

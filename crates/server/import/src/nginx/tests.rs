@@ -864,16 +864,36 @@ fn a_forwarded_field_with_a_text_has_one_value() {
     has(&text, "set = \"X-FORWARDED-Proto\"");
     has(&text, "value = \"https\"");
     has(&text, "value = \"{host}\"");
-    // The client's address counts more than the text.
-    for proto in [proto, "proxy_set_header X-Forwarded-Proto \"\";"] {
-        let address = with(&format!("{proto} {host} {added}"));
-        has(&address, "forwarded = \"x_forwarded\"");
-        lacks(&address, "set = ");
-        lacks(&address, "remove = ");
-        assert!(address.has_left());
-    }
+    // X-Forwarded-For is sent beside what the file says about the others.
+    let address = with(&format!("{proto} {host} {added}"));
+    has(&address, "forwarded = \"x_forwarded_for\"");
+    has(&address, "value = \"https\"");
+    assert!(!address.differs(), "{:?}", address.notes);
+    let none = with(&format!("proxy_set_header X-Forwarded-Proto \"\"; {added}"));
+    has(&none, "remove = \"X-Forwarded-Proto\"");
+    // Our server has the client's Host with its port only together with the others.
+    let scheme = "proxy_set_header X-Forwarded-Proto $scheme;";
+    let whole = "proxy_set_header X-Forwarded-Host $http_host;";
+    let together = with(&format!("{scheme} {whole} {added}"));
+    has(&together, "forwarded = \"x_forwarded\"");
+    lacks(&together, "set = ");
     let alone = with(proto);
     lacks(&alone, "forwarded = ");
     has(&alone, "value = \"https\"");
     assert!(!alone.has_left());
+}
+
+/// nginx names a server without the usual port of its scheme.
+#[test]
+fn the_host_of_a_server_has_no_usual_port() {
+    for (url, host) in [
+        ("http://app:80", "app"),
+        ("http://app:8080/", "app:8080"),
+        ("https://app:443", "app"),
+        ("https://app:80", "app:80"),
+        ("http://app", "app"),
+    ] {
+        let text = one(&format!("location / {{ proxy_pass {url}; }}"));
+        has(&imported(&text, false), &format!("host = \"{host}\""));
+    }
 }

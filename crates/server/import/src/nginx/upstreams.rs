@@ -32,7 +32,8 @@ pub(crate) struct Wanted<'s> {
     pub(crate) authority: String,
     /// `None`: the client's.
     pub(crate) host: Option<String>,
-    pub(crate) forwarded: bool,
+    /// The fields about the client.
+    pub(crate) forwarded: Option<&'static str>,
     pub(crate) scope: &'s Scope<'s>,
 }
 
@@ -63,8 +64,7 @@ impl<'d> Upstreams<'d> {
         let mut section = Section::new("upstream");
         section.set("name", name.clone(), &wanted.at);
         section.set_some("host", wanted.host.clone(), &wanted.at);
-        let forwarded = wanted.forwarded.then_some("x_forwarded");
-        section.set_some("forwarded", forwarded, "proxy_set_header");
+        section.set_some("forwarded", wanted.forwarded, "proxy_set_header");
         let (scheme, protocol) = match wanted.scheme.as_str() {
             "https" => ("https", None),
             "grpcs" => ("https", Some("h2")),

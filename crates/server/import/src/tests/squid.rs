@@ -176,7 +176,7 @@ fn an_accelerator_is_upstreams_and_routes() {
         "hosts = [\"www.example.org\"]  # squid.conf:8\nprefix = \"/static/\"",
         "prefix = \"/\"  # squid.conf:10\nupstream = \"app\"",
         "status = 403  # http_access allows no other host",
-        "forwarded = \"x_forwarded\"",
+        "forwarded = \"x_forwarded_for\"",
     ] {
         has(&imported, part);
     }

@@ -26,7 +26,7 @@ pub(crate) fn upstreams(
     notes: &mut Notes,
 ) -> Vec<String> {
     let mut names = Vec::new();
-    let forwarded = forwards.then_some("x_forwarded");
+    let forwarded = forwards.then_some("x_forwarded_for");
     for block in &program.blocks {
         match block.kind.as_str() {
             "backend" if block.fields.iter().any(|field| field.name == "host") => {
@@ -80,8 +80,17 @@ fn server(
         notes.carried(&field.at);
     }
     let Some(host) = value("host") else { return };
-    let port = value("port").map_or("80", |port| port.value.as_str());
-    let host = authority(&host.value);
+    let (mut host, mut port) = (host.value.as_str(), "80");
+    match value("port") {
+        Some(given) => port = given.value.as_str(),
+        // Varnish takes a port behind the host, too.
+        None => match host.rsplit_once(':') {
+            Some((name, number)) if !name.contains(':') => (host, port) = (name, number),
+            Some((name, number)) if name.ends_with(']') => (host, port) = (name, number),
+            _ => {}
+        },
+    }
+    let host = authority(host);
     let max = value("max_connections").and_then(|field| field.value.parse::<u64>().ok());
     let max = max.filter(|max| (1..=1_000_000).contains(max));
     let numbers = (weight.map(|weight| weight.clamp(1, 1000)), max);

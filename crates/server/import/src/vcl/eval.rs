@@ -359,10 +359,6 @@ impl<'p> Run<'p> {
         let has_captures = text.as_ref().is_some_and(|text| text.contains('{')) && !is_plain;
         let becomes = if has_captures { Different(CAPTURES) } else { Carried };
         if let Some(name) = request_field(to) {
-            if self.sends(name) {
-                state.hide(name);
-                return Left(SENT);
-            }
             if let Some(text) = text.filter(|_| is_free(name) && !state.in_doubt) {
                 state.request.insert(name.to_owned(), Some(text));
                 state.vague.remove(name);
@@ -448,11 +444,6 @@ impl<'p> Run<'p> {
         )
     }
 
-    /// Whether upstreams are sent this field with X-Forwarded-For.
-    fn sends(&self, name: &str) -> bool {
-        self.forwards && matches!(name, "x-forwarded-proto" | "x-forwarded-host")
-    }
-
     fn unset(&self, what: &str, state: &mut State) -> Becomes {
         if let Some(name) = request_field(what) {
             // Requests with some cookies are passed with them, and some are in the key.
@@ -472,7 +463,7 @@ impl<'p> Run<'p> {
             state.request.insert(name.to_owned(), None);
             state.vague.remove(name);
             state.empty.remove(name);
-            return if self.sends(name) { Different(SENT) } else { Carried };
+            return Carried;
         }
         let Some(name) = response_field(what) else {
             return Left("this variable is not known here");
@@ -646,7 +637,6 @@ pub(super) fn is_usual(one: &Lifetime) -> bool {
 
 const STORED: &str = "it would change stored responses, not only what clients see";
 const GZIP: &str = "only stored responses are coded, for each client that accepts it";
-const SENT: &str = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
 
 /// Whether the program replaces X-Forwarded-For, instead of adding to it as Varnish does.

@@ -797,11 +797,26 @@ fn each_arm_of_a_branch_has_its_own_condition() {
 #[test]
 fn a_forwarded_field_with_a_text_has_one_value() {
     let text = imported(&recv("set req.http.X-Forwarded-Proto = \"https\";"), false);
-    has(&text, "forwarded = \"x_forwarded\"");
-    lacks(&text, "value = \"https\"");
-    assert_eq!(fate(&text, "set req.http.X-Forwarded-Proto"), Fate::NotCarried);
+    has(&text, "forwarded = \"x_forwarded_for\"");
+    has(&text, "value = \"https\"");
+    assert_eq!(fate(&text, "set req.http.X-Forwarded-Proto"), Fate::Carried);
     let removed = imported(&recv("unset req.http.X-Forwarded-Host;"), false);
-    assert_eq!(fate(&removed, "unset req.http.X-Forwarded-Host"), Fate::Different);
+    assert_eq!(fate(&removed, "unset req.http.X-Forwarded-Host"), Fate::Carried);
+    has(&removed, "remove = \"x-forwarded-host\"");
+}
+
+/// A port behind the host was taken for a part of it, and the server refused the imported file.
+#[test]
+fn a_host_may_have_its_port() {
+    for (fields, url) in [
+        (".host = \"web:8080\";", "http://web:8080"),
+        (".host = \"[::1]:81\";", "http://[::1]:81"),
+        (".host = \"::1\";", "http://[::1]:80"),
+        (".host = \"web\"; .port = \"8080\";", "http://web:8080"),
+    ] {
+        let text = format!("vcl 4.1; backend a {{ {fields} }}\n");
+        has(&imported(&text, false), &format!("url = \"{url}\""));
+    }
 }
 
 /// A host in brackets got a second pair of brackets, and the server refused the imported file.
