@@ -97,11 +97,18 @@ const OWN: &[&str] = &[
     "server",
     "transfer-encoding",
     "via",
+    "x-cache-lookup",
+    "x-squid-error",
     "x-varnish",
     NUMBER,
 ];
 /// Fields of a file or a page that a server made itself.
 const OWN_OF_PAGES: &[&str] = &["content-type", "etag", "last-modified"];
+/// Fields of a refusal or another page without content of the site.
+const OWN_OF_ERRORS: &[&str] =
+    &["cache-control", "content-language", "mime-version", "proxy-status", "retry-after", "vary"];
+/// Fields that a cache adds to a request for its own sake. They count if the client sent them.
+const OWN_UNLESS_SENT: &[&str] = &["cache-control", "if-modified-since", "if-none-match"];
 /// Fields between a proxy and an origin that are each server's own.
 const OWN_OF_UPSTREAMS: &[&str] = &[
     "accept-encoding",
@@ -216,7 +223,15 @@ fn differences(
         return all;
     }
     let is_page = one.is_hit.is_none();
-    let skipped = |name: &str| OWN.contains(&name) || is_page && OWN_OF_PAGES.contains(&name);
+    let is_error = is_page && theirs.status >= 400;
+    // Squid's own X-Cache comes with another field.
+    let is_squid = theirs.field("x-cache-lookup").is_some();
+    let skipped = |name: &str| {
+        OWN.contains(&name)
+            || is_page && OWN_OF_PAGES.contains(&name)
+            || is_error && OWN_OF_ERRORS.contains(&name)
+            || is_squid && name == "x-cache"
+    };
     fields(theirs, ours, skipped, "response field", request, &mut all);
     let is_coded = [theirs, ours].iter().any(|one| one.field("content-encoding").is_some());
     match (&one.echo, &other.echo) {
@@ -245,7 +260,14 @@ fn fields(
         let (theirs, ours) = (one.field(name), other.field(name));
         let target =
             |value: &Option<String>| value.as_deref().map(|value| leads_to(value, request));
-        if theirs == ours || name == "location" && target(&theirs) == target(&ours) {
+        // The content has what each server sent, so its length differs.
+        let range = |value: &Option<String>| {
+            value.as_deref().and_then(|value| value.split('/').next()).map(str::to_owned)
+        };
+        if theirs == ours
+            || name == "location" && target(&theirs) == target(&ours)
+            || name == "content-range" && range(&theirs) == range(&ours)
+        {
             continue;
         }
         let how = match (&theirs, &ours) {
@@ -293,7 +315,11 @@ fn upstreams(
         }
     }
     let answer = |echo: &Echo| Answer { fields: echo.fields.clone(), ..Answer::default() };
-    let skipped = |name: &str| OWN_OF_UPSTREAMS.contains(&name);
+    let is_sent =
+        |name: &str| request.fields.iter().any(|(sent, _)| sent.eq_ignore_ascii_case(name));
+    let skipped = |name: &str| {
+        OWN_OF_UPSTREAMS.contains(&name) || OWN_UNLESS_SENT.contains(&name) && !is_sent(name)
+    };
     fields(&answer(one), &answer(other), skipped, "field at the upstream", request, all);
 }
 

@@ -45,6 +45,9 @@ pub(crate) struct Origin {
     pub(crate) key: String,
 }
 
+/// Lines of the original: file, first line, last line.
+pub(crate) type Place = (String, usize, usize);
+
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
@@ -64,8 +67,8 @@ pub(crate) struct Request {
     pub(crate) fields: Vec<(String, String)>,
     /// The content.
     pub(crate) body: String,
-    /// The lines of the original that it is for: file, first line, last line.
-    pub(crate) place: Option<(String, usize, usize)>,
+    /// The lines of the original that it is for.
+    pub(crate) place: Option<Place>,
 }
 
 /// The answer to a request.

@@ -37,6 +37,7 @@ mod plan;
 mod root;
 mod sample;
 mod sandbox;
+mod texts;
 mod words;
 
 pub use compare::{Difference, Report};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::endpoints;
+use crate::job::Place;
 use crate::outside::{Original, Paths, Upstreams};
 use crate::plan::{Base, Named, Plan};
 use crate::sample::sample;
@@ -169,7 +170,8 @@ fn host_of(name: &str) -> String {
     if is_host { host } else { "try.example".to_owned() }
 }
 
-type Spot = (String, bool, Option<(String, usize, usize)>);
+/// A path, whether all paths below it are of the same location, and its lines.
+pub(crate) type Spot = (String, bool, Option<Place>);
 
 /// The paths of locations, of rewrites, and of conditions on the path.
 fn paths_of(directive: &Directive, paths: &mut Vec<Spot>) {
@@ -270,7 +272,7 @@ fn add_variable(variable: &str, directive: &Directive, named: &mut Named) {
 }
 
 /// An address in a network.
-fn client_of(text: &str) -> Option<Ipv4Addr> {
+pub(crate) fn client_of(text: &str) -> Option<Ipv4Addr> {
     let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
     let (address, bits): (Ipv4Addr, u8) = (address.parse().ok()?, bits.parse().ok()?);
     let number = u32::from(address) + u32::from((1..31).contains(&bits));

@@ -198,6 +198,7 @@ fn response(echo: &Echo, known: &str, number: &str) -> Vec<u8> {
     }
     let body = serde_json::to_string(echo).expect("an echo has a form in JSON");
     let kind = content_type(target);
+    let date = httpdate::fmt_http_date(std::time::SystemTime::now());
     let is_empty = status.starts_with("304");
     // A length of 0 in a 304 would be that of the content.
     let length = match is_empty {
@@ -206,7 +207,7 @@ fn response(echo: &Echo, known: &str, number: &str) -> Vec<u8> {
     };
     let body = if is_empty || echo.method == "HEAD" { "" } else { &body };
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}{lifetime}ETag: {tag}\r\n\
+        "HTTP/1.1 {status}\r\nDate: {date}\r\nContent-Type: {kind}\r\n{length}{lifetime}ETag: {tag}\r\n\
          Accept-Ranges: bytes\r\nX-Powered-By: try\r\n{more}{NUMBER}: {number}\r\n\
          Connection: close\r\n\r\n{body}"
     )

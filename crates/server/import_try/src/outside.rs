@@ -15,7 +15,7 @@ use crate::job::{self, Job, Outcome};
 use crate::limits::{FILE_BYTES_MAX, FILES_BYTES_MAX, PORTS_MAX};
 use crate::plan::{self, Plan};
 use crate::words::Files;
-use crate::{Failed, endpoints, nginx, sandbox};
+use crate::{Failed, endpoints, nginx, sandbox, texts};
 
 /// The file of the other server.
 #[derive(Clone, Debug)]
@@ -105,23 +105,32 @@ pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Repo
         let text = format!("there is no {name} on the PATH: install it, or add its directory");
         Failed::Absent(text)
     })?;
+    if imported.source == Source::Vcl && found("gcc").or_else(|| found("cc")).is_none() {
+        let why = "varnishd compiles VCL with a C compiler, and there is no gcc on the PATH";
+        return Err(Failed::Absent(format!("{why}: install it")));
+    }
+    let toml: toml::Table = imported.configuration.parse().unwrap_or_default();
     let (mut plan, upstreams, paths) = match imported.source {
         Source::Nginx => nginx::plan(original, &program),
-        Source::Vcl | Source::Squid => {
-            let text = format!("--try does not run {name} yet: only nginx is supported");
-            return Err(Failed::Absent(text));
-        }
+        Source::Vcl => texts::vcl(original, &toml, &program),
+        Source::Squid => texts::squid(original, &toml, &program),
     };
     let requests = plan::requests(&plan, most);
     if requests.is_empty() {
         let why = "the file has no listener that a request can be sent to";
         return Err(Failed::Server(why.to_owned()));
     }
-    let toml: toml::Table = imported.configuration.parse().unwrap_or_default();
     prepare(original, &mut plan, upstreams, paths)?;
     plan.job.requests = requests;
     let theirs = Job { shown: with(&plan.job.shown, &program), ..plan.job.clone() };
-    let ours = our_job(&plan.job, &imported.configuration, &toml);
+    let configuration = match (imported.source, plan.job.listens.first()) {
+        // The address that an imported program has.
+        (Source::Vcl, Some(to)) => {
+            imported.configuration.replace("127.0.0.1:6081", &to.to_string())
+        }
+        _ => imported.configuration.clone(),
+    };
+    let ours = our_job(&plan.job, &configuration, &toml);
     let (theirs, ours) = thread::scope(|scope| {
         let other = scope.spawn(|| sandbox::run(&theirs));
         let ours = sandbox::run(&ours);
@@ -153,14 +162,20 @@ fn found(name: &str) -> Option<PathBuf> {
 
 /// Our server, with the imported file. A sandbox has one user, and little memory for the disk.
 fn our_job(job: &Job, configuration: &str, toml: &toml::Table) -> Job {
-    let is_dropped = |line: &&str| {
-        !["user = ", "group = ", "workers = "].iter().any(|key| line.starts_with(key))
-    };
-    let of_disk = |line: &str| match line.starts_with("bytes = ") {
-        true => "bytes = \"64MiB\"\n".to_owned(),
-        false => format!("{line}\n"),
-    };
-    let text: String = configuration.lines().filter(is_dropped).map(of_disk).collect();
+    let (mut section, mut text) = ("", String::new());
+    for line in configuration.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let is_dropped =
+            ["user = ", "group = ", "workers = "].iter().any(|one| line.starts_with(one));
+        let is_size = section == "[store]" && line.starts_with("bytes = ");
+        match (section == "[server]" && is_dropped, is_size) {
+            (true, _) => {}
+            (_, true) => text.push_str("bytes = \"64MiB\"\n"),
+            _ => text.extend([line, "\n"]),
+        }
+    }
     let file = "/try/plimsoll.toml";
     let mut job = job.clone();
     for path in paths_in(toml) {

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::job::{Job, Request};
+use crate::job::{Job, Place, Request};
 
 /// Where requests can go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Base {
     /// Whether all paths below it are of the same location.
     pub(crate) is_prefix: bool,
     /// The lines of the original that it comes from.
-    pub(crate) place: Option<(String, usize, usize)>,
+    pub(crate) place: Option<Place>,
 }
 
 /// What conditions name.

@@ -312,6 +312,9 @@ fn end_of_log() -> String {
     let text = fs::read(LOG).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.contains("[warn]")).collect();
-    let last: String = lines[lines.len().saturating_sub(4)..].join("; ");
+    // The compiler of Varnish says first what is wrong.
+    let first = lines.iter().position(|line| line.starts_with("Message from"));
+    let first = first.unwrap_or(lines.len().saturating_sub(4));
+    let last: String = lines[first..].iter().take(6).copied().collect::<Vec<_>>().join("; ");
     last.chars().filter(|c| !c.is_control()).take(1000).collect()
 }

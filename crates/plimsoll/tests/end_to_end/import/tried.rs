@@ -65,10 +65,9 @@ fn a_difference_has_an_example_and_its_note() {
     }
 }
 
-/// What one server does and the other does not is found: here another file than the imported one
-/// would be needed, so a directive is used whose note says that it changes what is sent.
+/// nginx stores a response at its third request, and ours at its first.
 #[test]
-fn a_changed_target_and_a_missing_store_are_found() {
+fn responses_that_only_one_server_stores_are_found() {
     let home = Home::new();
     let text = "events {}
 http {
@@ -92,6 +91,59 @@ http {
     let note = source["note"].as_str().unwrap_or_else(|| panic!("{report:#}"));
     assert!(note.contains("nginx.conf:"), "{note}");
     assert!(report["our_hits"].as_u64() > report["hits"].as_u64(), "{report:#}");
+}
+
+#[test]
+fn a_program_of_varnish_is_tried() {
+    let home = Home::new();
+    let text = "vcl 4.1;
+backend default { .host = \"app.internal\"; .port = \"8081\"; }
+sub vcl_recv {
+  if (req.http.host == \"old.example\") { return (synth(404, \"gone\")); }
+  if (req.url ~ \"^/inside/\") { return (synth(403, \"no\")); }
+}
+sub vcl_backend_response { set beresp.ttl = 5m; }
+sub vcl_deliver { set resp.http.X-Frame-Options = \"DENY\"; }
+";
+    let file = home.write("default.vcl", text);
+    let output = plimsoll(&["import", "--try", "--from", "vcl", &file, "--json"]);
+    let report = output.json();
+    // The store differs where the note of beresp.ttl says so, and nothing else.
+    let differences = report["differences"].as_array().unwrap();
+    for one in differences {
+        assert!(one["kind"].as_str().unwrap().starts_with("source"), "{report:#}");
+        assert!(one["note"].as_str().unwrap().contains("set beresp.ttl = 5m"), "{report:#}");
+    }
+    assert!(report["hits"].as_u64() > Some(10), "{report:#}");
+    // A program that Varnish refuses is reported with Varnish's reason.
+    let file = home.write("old.vcl", text.replace("vcl 4.1;", ""));
+    let output = plimsoll(&["import", "--try", "--from", "vcl", &file]);
+    output.refused(&["varnishd does not start on this file", "VCL version declaration missing"]);
+}
+
+#[test]
+fn a_file_of_squid_is_tried() {
+    let home = Home::new();
+    let text = "http_port 3128
+acl lan src 10.0.0.0/8 127.0.0.0/8
+acl bad dstdomain .ads.example
+acl Safe_ports port 80 443
+http_access deny bad
+http_access deny !Safe_ports
+http_access allow lan
+http_access deny all
+cache_dir ufs /var/spool/squid 100 16 256
+";
+    let file = home.write("squid.conf", text);
+    let output = plimsoll(&["import", "--try", "--from", "squid", &file, "--json"]);
+    let report = output.json();
+    let count = |key: &str| report[key].as_u64().unwrap();
+    // What differs is in the document: 404 in the store, and ranges and tags of what is stored.
+    assert!(count("requests") > 100 && count("requests") - count("alike") <= 4, "{report:#}");
+    assert!(count("hits") > 4, "{report:#}");
+    // A client of another network is refused by both, so it is no difference.
+    let kinds = report["differences"].as_array().unwrap();
+    assert!(kinds.iter().all(|one| !one["kind"].as_str().unwrap().contains("403")), "{report:#}");
 }
 
 /// The paths below a directory.
