@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::Name;
 use crate::files::{Servers, hosts};
 use crate::limits::{SEARCH_MAX, SERVERS_MAX};
-use crate::wire::{Family, Question, Reply};
+use crate::wire::{Question, Reply, Wanted};
 
 /// The id of the question in each reply.
 const ID: u16 = 0x0707;
@@ -20,8 +20,8 @@ pub fn dns_reply(data: &[u8]) {
 /// Parses the bytes as a reply to a question of each family: with their own head, and with a head
 /// that makes them a reply to the question.
 fn replies(data: &[u8]) {
-    for family in [Family::V4, Family::V6] {
-        let question = Question::new("www.example.org", family).expect("a name");
+    for wanted in [Wanted::V4, Wanted::V6] {
+        let question = Question::new("www.example.org", wanted).expect("a name");
         let asked = question.bytes(ID).expect("a question");
         let _ = question.read(ID, data);
         // The first byte becomes the flags, the rest follows the question.
@@ -36,18 +36,18 @@ fn replies(data: &[u8]) {
             reply[7 + 2 * at] = count % 8;
         }
         reply.extend_from_slice(rest.get(3..).unwrap_or_default());
-        check(family, question.read(ID, &reply));
+        check(wanted, question.read(ID, &reply));
         // A reply to another question is rejected.
         assert_eq!(question.read(ID + 1, &reply), None);
-        let other = Question::new("www.example.com", family).expect("a name");
+        let other = Question::new("www.example.com", wanted).expect("a name");
         assert_eq!(other.read(ID, &reply), None);
     }
 }
 
-fn check(family: Family, reply: Option<Reply>) {
+fn check(wanted: Wanted, reply: Option<Reply>) {
     let Some(Reply::Addresses(ips, _)) = reply else { return };
     assert!(!ips.is_empty(), "an empty list of addresses");
-    assert!(ips.iter().all(|ip| matches!(ip, IpAddr::V4(_)) == (family == Family::V4)));
+    assert!(ips.iter().all(|ip| matches!(ip, IpAddr::V4(_)) == (wanted == Wanted::V4)));
     let mut once = ips.clone();
     once.sort_unstable();
     once.dedup();

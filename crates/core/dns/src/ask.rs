@@ -16,8 +16,8 @@ use runtime::time;
 
 use crate::files::Servers;
 use crate::limits::{ADDRESSES_MAX, REPLY_BYTES_MAX, SYSTEM_KEPT};
-use crate::wire::{Family, Question, Reply};
-use crate::{Found, LookupError, Name, Service};
+use crate::wire::{Question, Reply, Wanted};
+use crate::{Family, Found, LookupError, Name, Service};
 
 /// Ids that cannot be predicted from earlier ones.
 #[derive(Debug, Default)]
@@ -42,12 +42,14 @@ pub(super) async fn look_up(
     let mut none = None;
     for name in servers.candidates(name) {
         let found = match (servers.addresses.is_empty(), servers.is_system) {
-            (true, true) => of_the_system(&name).await,
+            (true, true) => of_the_system(&name).await.map(|found| (found, None)),
             (true, false) => Err(LookupError::Nothing { ttl: None }),
             (false, _) => of_both_families(servers, ids, &name).await,
         };
         match found {
-            Ok((ips, ttl)) => return Ok(Found { ips, ttl, name: name.into() }),
+            Ok(((ips, ttl), unanswered)) => {
+                return Ok(Found { ips, ttl, name: name.into(), unanswered });
+            }
             Err(LookupError::Nothing { ttl }) => {
                 // The name is known not to exist for as long as all its candidates are.
                 none = Some(none.map_or(ttl, |before: Option<u32>| match (before, ttl) {
@@ -68,12 +70,18 @@ async fn of_both_families(
     servers: &Servers,
     ids: &Ids,
     name: &str,
-) -> Result<Addresses, LookupError> {
-    let v4 = of_one_family(servers, ids, name, Family::V4);
-    let v6 = of_one_family(servers, ids, name, Family::V6);
+) -> Result<(Addresses, Option<Family>), LookupError> {
+    let v4 = of_one_family(servers, ids, name, Wanted::V4);
+    let v6 = of_one_family(servers, ids, name, Wanted::V6);
+    let unanswered = |error, family| (error == LookupError::Unanswered).then_some(family);
     match runtime::join(v6, v4).await {
-        (Ok((v6, ttl6)), Ok((v4, ttl4))) => Ok((bounded(v6, v4), ttl6.min(ttl4))),
-        (Ok((ips, ttl)), Err(_)) | (Err(_), Ok((ips, ttl))) => Ok((bounded(ips, Vec::new()), ttl)),
+        (Ok((v6, ttl6)), Ok((v4, ttl4))) => Ok(((bounded(v6, v4), ttl6.min(ttl4)), None)),
+        (Ok((v6, ttl)), Err(error)) => {
+            Ok(((bounded(v6, Vec::new()), ttl), unanswered(error, Family::V4)))
+        }
+        (Err(error), Ok((v4, ttl))) => {
+            Ok(((bounded(Vec::new(), v4), ttl), unanswered(error, Family::V6)))
+        }
         (Err(LookupError::Nothing { ttl: a }), Err(LookupError::Nothing { ttl: b })) => {
             Err(LookupError::Nothing { ttl: a.zip(b).map(|(a, b)| a.min(b)) })
         }
@@ -103,9 +111,9 @@ async fn of_one_family(
     servers: &Servers,
     ids: &Ids,
     name: &str,
-    family: Family,
+    wanted: Wanted,
 ) -> Result<Addresses, LookupError> {
-    match answered(servers, ids, name, family).await? {
+    match answered(servers, ids, name, wanted).await? {
         Reply::Addresses(ips, ttl) => Ok((ips, ttl)),
         _ => Err(LookupError::Nothing { ttl: None }),
     }
@@ -117,7 +125,7 @@ pub(super) async fn look_up_service(
     ids: &Ids,
     name: &Name,
 ) -> Result<(Vec<Service>, u32), LookupError> {
-    match answered(servers, ids, name.as_str(), Family::Service).await? {
+    match answered(servers, ids, name.as_str(), Wanted::Service).await? {
         Reply::Services(mut services, ttl) => {
             if services.len() > ADDRESSES_MAX {
                 // The same ones in whatever order.
@@ -136,9 +144,9 @@ async fn answered(
     servers: &Servers,
     ids: &Ids,
     name: &str,
-    family: Family,
+    wanted: Wanted,
 ) -> Result<Reply, LookupError> {
-    let Some(question) = Question::new(name, family) else {
+    let Some(question) = Question::new(name, wanted) else {
         return Err(LookupError::Nothing { ttl: None });
     };
     for _ in 0..servers.attempts {

@@ -99,6 +99,24 @@ pub struct Answer {
     pub ips: Arc<[IpAddr]>,
     /// The name that has them: as it was looked up, after search domains.
     pub name: Arc<str>,
+    /// No name server has answered for the addresses of this family, so that there may be more.
+    pub unanswered: Option<Family>,
+}
+
+/// Addresses of one version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// That of an address.
+    pub fn of(ip: IpAddr) -> Family {
+        if ip.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
 }
 
 /// Why a look-up has found no address.
@@ -128,6 +146,7 @@ struct Found {
     ttl: u32,
     /// The name that has them.
     name: Arc<str>,
+    unanswered: Option<Family>,
 }
 
 /// Why there are none.
@@ -157,13 +176,26 @@ impl Resolver {
         host: &str,
         port: u16,
     ) -> Result<Arc<[SocketAddr]>, NotFound> {
+        self.resolve_families(host, port).await.map(|(addresses, _)| addresses)
+    }
+
+    /// The same, and the family for which no name server has answered.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn resolve_families(
+        self: &Arc<Resolver>,
+        host: &str,
+        port: u16,
+    ) -> Result<(Arc<[SocketAddr]>, Option<Family>), NotFound> {
         let name = match Host::read(host) {
-            Some(Host::Address(ip)) => return Ok(Arc::new([SocketAddr::new(ip, port)])),
+            Some(Host::Address(ip)) => return Ok((Arc::new([SocketAddr::new(ip, port)]), None)),
             Some(Host::Name(name)) => name,
             None => return Err(NotFound::NoAddress),
         };
+        let at = |ip: &IpAddr| SocketAddr::new(*ip, port);
         match self.look_up(&name, None).await {
-            Ok(answer) => Ok(answer.ips.iter().map(|&ip| SocketAddr::new(ip, port)).collect()),
+            Ok(answer) => Ok((answer.ips.iter().map(at).collect(), answer.unanswered)),
             Err(NoAnswer::NotFound(reason)) => Err(reason),
             Err(NoAnswer::Busy) => unreachable!("a limit is for clients"),
         }
@@ -228,7 +260,8 @@ impl Resolver {
         by: Option<Network>,
     ) -> Result<Answer, NoAnswer> {
         if let Some(ips) = self.source.hosts.get(name.as_str()) {
-            return Ok(Answer { ips: ips.as_slice().into(), name: name.as_str().into() });
+            let (ips, name) = (ips.as_slice().into(), name.as_str().into());
+            return Ok(Answer { ips, name, unanswered: None });
         }
         let mut waiter = Waiter { resolver: self, name, key: &name.to_string(), by, at: None };
         std::future::poll_fn(|cx| waiter.poll(cx)).await
@@ -388,7 +421,9 @@ impl Drop for Asking {
 fn keep(found: Result<Found, LookupError>, now: Instant) -> Kept {
     let clamped = |ttl: u32| Duration::from_secs(ttl.into()).clamp(TTL_MIN, TTL_MAX);
     let (result, kept) = match found {
-        Ok(Found { ips, ttl, name }) => (Ok(Answer { ips: ips.into(), name }), clamped(ttl)),
+        Ok(Found { ips, ttl, name, unanswered }) => {
+            (Ok(Answer { ips: ips.into(), name, unanswered }), clamped(ttl))
+        }
         Err(LookupError::Nothing { ttl }) => {
             let kept = ttl.map_or(TTL_MIN, clamped).min(TTL_NONE_MAX);
             (Err(NotFound::NoAddress), kept)

@@ -17,7 +17,7 @@ fn network(number: u8) -> Option<Network> {
 
 fn kept(addresses: usize, until: Instant) -> Kept {
     let ip = IpAddr::from([10, 0, 0, 1]);
-    let answer = Answer { ips: vec![ip; addresses].into(), name: "a".into() };
+    let answer = Answer { ips: vec![ip; addresses].into(), name: "a".into(), unanswered: None };
     Kept { result: Ok(answer), until, refresh_at: until }
 }
 

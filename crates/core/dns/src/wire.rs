@@ -14,19 +14,19 @@ use crate::limits::ALIASES_MAX;
 
 /// The type of records requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum Wanted {
     V4,
     V6,
     /// The hosts of a service (RFC 2782).
     Service,
 }
 
-impl Family {
+impl Wanted {
     fn record_type(self) -> RecordType {
         match self {
-            Family::V4 => RecordType::A,
-            Family::V6 => RecordType::AAAA,
-            Family::Service => RecordType::SRV,
+            Wanted::V4 => RecordType::A,
+            Wanted::V6 => RecordType::AAAA,
+            Wanted::Service => RecordType::SRV,
         }
     }
 }
@@ -35,7 +35,7 @@ impl Family {
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     name: Name,
-    family: Family,
+    wanted: Wanted,
 }
 
 /// The content of a reply.
@@ -56,17 +56,17 @@ pub(super) enum Reply {
 
 impl Question {
     /// `None` if `host` is not a valid name.
-    pub(super) fn new(host: &str, family: Family) -> Option<Question> {
+    pub(super) fn new(host: &str, wanted: Wanted) -> Option<Question> {
         let mut name = Name::from_ascii(host).ok()?;
         name.set_fqdn(true);
-        Some(Question { name, family })
+        Some(Question { name, wanted })
     }
 
     /// The question's bytes.
     pub(super) fn bytes(&self, id: u16) -> Option<Vec<u8>> {
         let mut message = Message::new(id, MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
-        message.add_query(Query::query(self.name.clone(), self.family.record_type()));
+        message.add_query(Query::query(self.name.clone(), self.wanted.record_type()));
         message.to_vec().ok()
     }
 
@@ -92,7 +92,7 @@ impl Question {
 
     fn is(&self, asked: &Query) -> bool {
         asked.query_class == DNSClass::IN
-            && asked.query_type == self.family.record_type()
+            && asked.query_type == self.wanted.record_type()
             && asked.name.eq_ignore_root(&self.name)
     }
 
@@ -134,9 +134,9 @@ impl Question {
     }
 
     fn address(&self, record: &Record) -> Option<(IpAddr, u32)> {
-        match (&record.data, self.family) {
-            (RData::A(a), Family::V4) => Some((IpAddr::V4(a.0), record.ttl)),
-            (RData::AAAA(a), Family::V6) => Some((IpAddr::V6(a.0), record.ttl)),
+        match (&record.data, self.wanted) {
+            (RData::A(a), Wanted::V4) => Some((IpAddr::V4(a.0), record.ttl)),
+            (RData::AAAA(a), Wanted::V6) => Some((IpAddr::V6(a.0), record.ttl)),
             _ => None,
         }
     }
@@ -147,7 +147,7 @@ impl Question {
         let target = srv.target.to_ascii();
         let target = crate::Name::read(target.strip_suffix('.').unwrap_or(&target))?;
         let (port, priority, weight) = (srv.port, srv.priority, srv.weight);
-        let is_it = self.family == Family::Service && port != 0;
+        let is_it = self.wanted == Wanted::Service && port != 0;
         is_it.then(|| {
             (Service { target: target.as_str().into(), port, priority, weight }, record.ttl)
         })
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn question() -> Question {
-        Question::new("www.example.org", Family::V4).unwrap()
+        Question::new("www.example.org", Wanted::V4).unwrap()
     }
 
     fn reply(records: Vec<Record>) -> Message {
@@ -224,7 +224,7 @@ mod tests {
     fn the_hosts_of_a_service_are_found_and_no_strange_ones() {
         use hickory_proto::rr::rdata::SRV;
 
-        let question = Question::new("_http._tcp.example.org", Family::Service).unwrap();
+        let question = Question::new("_http._tcp.example.org", Wanted::Service).unwrap();
         let srv = |owner: &str, ttl, port, target: &str| {
             Record::from_rdata(name(owner), ttl, RData::SRV(SRV::new(1, 2, port, name(target))))
         };
@@ -258,9 +258,9 @@ mod tests {
         let good = reply(vec![a("www.example.org.", 60, 1)]);
         assert!(read(&good).is_some());
         assert_eq!(question().read(ID + 1, &good.to_vec().unwrap()), None);
-        let other = Question::new("www.example.com", Family::V4).unwrap();
+        let other = Question::new("www.example.com", Wanted::V4).unwrap();
         assert_eq!(other.read(ID, &good.to_vec().unwrap()), None);
-        let six = Question::new("www.example.org", Family::V6).unwrap();
+        let six = Question::new("www.example.org", Wanted::V6).unwrap();
         assert_eq!(six.read(ID, &good.to_vec().unwrap()), None);
         assert_eq!(question().read(ID, &question().bytes(ID).unwrap()), None);
     }

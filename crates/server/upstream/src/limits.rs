@@ -9,6 +9,9 @@ pub(crate) const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 pub(crate) const QUEUE_LOOK: Duration = Duration::from_millis(250);
 /// How often named servers are checked for expired addresses.
 pub(crate) const ATTEND: Duration = Duration::from_secs(1);
+/// How long the hosts of a service are waited for. A host that takes longer counts as one without
+/// an answer until the next look-up.
+pub(crate) const HOST_AWAITED: Duration = ATTEND;
 /// How long an address that has left its name is remembered. If it comes back within this time, it
 /// is the same server, with the orders for it.
 pub(crate) const ADDRESS_REMEMBERED: Duration = Duration::from_secs(2 * 3600);

@@ -2,13 +2,17 @@
 //! and their addresses.
 //!
 //! What: a host of a service that the name servers do not answer for, or answer for with nothing,
-//! keeps the addresses that it had. The other hosts change meanwhile.
+//! keeps the addresses that it had. The other hosts change meanwhile. A host keeps its addresses of
+//! IPv4, or of IPv6, if the name servers answer for the others only.
 //! What never happens: a look-up that fails takes a server away.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dns::{NotFound, Resolver, Service};
+use dns::{Family, NotFound, Resolver};
+use runtime::time;
+
+use crate::limits::HOST_AWAITED;
 
 /// What is looked up for a member.
 #[derive(Clone, Debug)]
@@ -27,7 +31,10 @@ impl LookUp {
         }
     }
 
-    /// All addresses that it leads to now. `hosts` has those of the last look-up of a service.
+    /// All addresses that it leads to now. `hosts` has those of the last look-up.
+    ///
+    /// # Errors
+    /// Why there are none.
     pub(crate) async fn found(
         &self,
         resolver: &Arc<Resolver>,
@@ -35,90 +42,100 @@ impl LookUp {
     ) -> Result<Vec<Found>, NotFound> {
         let service = match self {
             LookUp::Host(host, port) => {
-                let addresses = resolver.resolve(host, *port).await?;
-                return Ok(addresses.iter().copied().map(Found::at).collect());
+                let answer = resolver.resolve_families(host, *port).await?;
+                let one = hosts.host(host, (host, *port), Ok(answer));
+                let at = |(address, is_stale)| Found { is_stale, ..Found::at(address) };
+                let found = one.addresses.iter().copied().map(at).collect();
+                hosts.set(vec![one]);
+                return Ok(found);
             }
             LookUp::Service(service) => service,
         };
         let listed = resolver.resolve_service(service).await?;
-        let answers = listed.iter().map(|host| {
+        let asked = listed.iter().map(|host| {
             let (resolver, host) = (Arc::clone(resolver), host.clone());
-            runtime::spawn(async move {
-                let addresses = resolver.resolve(&host.target, host.port).await;
-                (host, addresses)
-            })
+            runtime::spawn(async move { resolver.resolve_families(&host.target, host.port).await })
         });
+        // They are all spawned before the first is waited for.
+        let asked: Vec<_> = asked.collect();
+        let until = time::now() + HOST_AWAITED;
         let (mut found, mut known) = (Vec::new(), Vec::new());
         let mut reason = NotFound::NoAddress;
-        // They are all spawned before the first is waited for.
-        for answer in answers.collect::<Vec<_>>() {
-            let (host, addresses) = answer.await;
-            reason = addresses.as_ref().err().copied().unwrap_or(reason);
-            let (addresses, is_stale) = hosts.of(service, &host, addresses);
+        for (host, asked) in listed.iter().zip(asked) {
+            // A look-up that takes longer goes on for the next time.
+            let answer = time::timeout_at(until, asked).await;
+            let answer = answer.unwrap_or(Err(NotFound::Unanswered));
+            reason = answer.as_ref().err().copied().unwrap_or(reason);
+            let one = hosts.host(service, (&host.target, host.port), answer);
             let weight = u32::from(host.weight).max(1);
-            let all = addresses.iter().map(|address| (host.priority, *address, weight, is_stale));
+            let all = one.addresses.iter().map(|(at, is_stale)| {
+                let found = Found { weight: Some(weight), is_stale: *is_stale, ..Found::at(*at) };
+                (host.priority, found)
+            });
             found.extend(all);
-            known.push(LastHost { host, addresses, is_stale });
+            known.push(one);
         }
         hosts.set(known);
-        let best = found.iter().map(|(priority, ..)| *priority).min();
         // A service without any address keeps the servers that it had.
-        let best = best.ok_or(reason)?;
-        let found = found.into_iter().map(|(priority, address, weight, is_stale)| Found {
-            address,
-            weight: Some(weight),
-            is_backup: priority != best,
-            is_stale,
-        });
-        Ok(found.collect())
+        let best = found.iter().map(|(priority, _)| *priority).min().ok_or(reason)?;
+        let ranked = |(priority, found)| Found { is_backup: priority != best, ..found };
+        Ok(found.into_iter().map(ranked).collect())
     }
 }
 
-/// The hosts of a service and their addresses, as the last look-up has found them. There are at
-/// most as many as an answer has.
+/// The host, or the hosts of a service, and their addresses, as the last look-up has found them.
+/// There are at most as many as an answer has.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts(Mutex<Vec<LastHost>>);
 
 #[derive(Debug)]
 struct LastHost {
-    host: Service,
-    addresses: Arc<[SocketAddr]>,
-    /// The addresses are from an earlier look-up, because no name server gives any.
-    is_stale: bool,
+    name: Box<str>,
+    port: u16,
+    /// With each address: whether it is from an earlier look-up, because no name server has
+    /// answered for it.
+    addresses: Vec<(SocketAddr, bool)>,
+    is_answered: bool,
 }
 
 impl Hosts {
-    /// The addresses of a host of the service, and whether they are from an earlier look-up. A host
-    /// without an answer keeps the addresses that it had.
-    fn of(
+    /// A host with its addresses. A host without an answer, or without an answer for IPv4 or for
+    /// IPv6, keeps the addresses that it had.
+    fn host(
         &self,
         service: &str,
-        host: &Service,
-        answer: Result<Arc<[SocketAddr]>, NotFound>,
-    ) -> (Arc<[SocketAddr]>, bool) {
+        (host, port): (&str, u16),
+        answer: Result<(Arc<[SocketAddr]>, Option<Family>), NotFound>,
+    ) -> LastHost {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it =
-            |last: &&LastHost| (&last.host.target, last.host.port) == (&host.target, host.port);
-        let last = last.iter().find(is_it);
-        let (target, was_stale) = (&*host.target, last.map(|last| last.is_stale));
-        match answer {
-            Ok(addresses) => {
-                if was_stale == Some(true) {
-                    tracing::info!(service, target, "a host of a service has addresses again");
-                }
-                (addresses, false)
+        let last = last.iter().find(|last| (&*last.name, last.port) == (host, port));
+        let old = last.map_or(&[][..], |last| &last.addresses).iter().map(|(address, _)| *address);
+        let (found, unanswered, reason) = match answer {
+            Ok((found, unanswered)) => (found, unanswered, None),
+            Err(reason) => (Arc::from([]), None, Some(reason)),
+        };
+        let is_kept = |at: &SocketAddr| match unanswered {
+            Some(family) => Family::of(at.ip()) == family,
+            None => reason.is_some(),
+        };
+        let kept: Vec<SocketAddr> = old.filter(is_kept).collect();
+        // Nearly all resolvers that are silent about one family know no address of it anyway.
+        let is_answered = reason.is_none() && kept.is_empty();
+        match (last.is_none_or(|last| last.is_answered), is_answered) {
+            (true, false) => {
+                let kept = kept.len();
+                let text = "no address is found for the host of an upstream: its last addresses, \
+                            if there are any, are used";
+                tracing::warn!(service, host, ?unanswered, ?reason, kept, "{text}");
             }
-            Err(reason) => {
-                let kept = last.map_or_else(|| Arc::from([]), |last| Arc::clone(&last.addresses));
-                if was_stale != Some(true) {
-                    let kept = kept.len();
-                    let text = "no address is found for a host of a service: its last addresses, \
-                                if there are any, are used";
-                    tracing::warn!(service, target, ?reason, kept, "{text}");
-                }
-                (kept, true)
+            (false, true) => {
+                tracing::info!(service, host, "the host of an upstream has addresses again");
             }
+            (true, true) | (false, false) => {}
         }
+        let found = found.iter().map(|address| (*address, false));
+        let addresses = found.chain(kept.into_iter().map(|address| (address, true))).collect();
+        LastHost { name: host.into(), port, addresses, is_answered }
     }
 
     fn set(&self, hosts: Vec<LastHost>) {

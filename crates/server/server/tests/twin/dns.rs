@@ -3,13 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use config::{Addresses, Group};
 use hickory_proto::op::{Message, OpCode, ResponseCode};
-use hickory_proto::rr::rdata::{A, CNAME, SRV};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
 use runtime::sim;
@@ -32,6 +32,8 @@ struct Manner {
     silent: usize,
     /// It says nothing to questions about this name.
     silent_about: Option<&'static str>,
+    /// It says nothing to questions about addresses of IPv6.
+    silent_about_v6: bool,
     /// Replies with another id, to another question, and with unsolicited records come first.
     lies: bool,
     /// UDP replies are truncated: the whole reply comes over TCP.
@@ -48,6 +50,8 @@ pub(crate) struct NameServer {
     zone: RefCell<HashMap<&'static str, (Vec<Ipv4Addr>, u32)>>,
     /// The hosts of services. Their TTL is 5 seconds.
     services: RefCell<HashMap<&'static str, Vec<Host>>>,
+    /// Addresses of IPv6, which all names have.
+    v6: RefCell<Vec<Ipv6Addr>>,
     manner: Cell<Manner>,
     /// Questions that came.
     pub(crate) asked: Cell<usize>,
@@ -58,6 +62,7 @@ impl NameServer {
         let server = Rc::new(NameServer {
             zone: RefCell::default(),
             services: RefCell::default(),
+            v6: RefCell::default(),
             manner: Cell::default(),
             asked: Cell::new(0),
         });
@@ -94,7 +99,10 @@ impl NameServer {
             }
             let asked = Message::from_vec(&bytes[..read]).unwrap();
             let name = asked.queries[0].name.to_string();
-            if manner.silent_about == Some(name.trim_end_matches('.')) {
+            let is_v6 = asked.queries[0].query_type == RecordType::AAAA;
+            if manner.silent_about == Some(name.trim_end_matches('.'))
+                || manner.silent_about_v6 && is_v6
+            {
                 continue;
             }
             let mut replies = Vec::new();
@@ -151,6 +159,11 @@ impl NameServer {
             if query.query_type == RecordType::A {
                 for ip in ips {
                     reply.add_answer(Record::from_rdata(host.clone(), 3600, RData::A(A(*ip))));
+                }
+            } else {
+                for ip in self.v6.borrow().iter() {
+                    let aaaa = RData::AAAA(AAAA(*ip));
+                    reply.add_answer(Record::from_rdata(host.clone(), 3600, aaaa));
                 }
             }
         } else {
@@ -443,9 +456,9 @@ fn a_host_of_a_service_without_an_answer_keeps_its_addresses_and_delays_no_other
             hosts.map(|(host, is_stale)| (format!("10.0.0.{host}:80"), is_stale))
         };
         let silent = Manner { silent_about: Some("a.example"), ..Manner::default() };
-        // A host that has never been found is left out, and the other one is used.
+        // A host that has never been found is left out, and the other one is used soon.
         server.behaves(silent);
-        sleep(Duration::from_secs(15)).await;
+        sleep(Duration::from_secs(5)).await;
         assert_eq!(shares(&all, 10).await, [0, 10, 0]);
         server.behaves(Manner::default());
         sleep(Duration::from_secs(8)).await;
@@ -476,6 +489,33 @@ fn a_host_of_a_service_without_an_answer_keeps_its_addresses_and_delays_no_other
         sleep(Duration::from_secs(70)).await;
         assert_eq!(servers_shown().await, shown([(2, false), (3, false)]));
         assert_eq!(shares(&all, 10).await, [5, 5, 0]);
+    });
+}
+
+/// A name server is silent about one version of IP for a while.
+#[test]
+fn servers_of_ipv6_stay_while_only_ipv4_is_answered() {
+    let config = || behind("http://app.example", Addresses::All);
+    each_way_tcp(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let (v4, v6) = (Origin::start(address(OTHER_ORIGIN)), address("[fd00::3]:80"));
+        let v6 = Origin::start(v6);
+        let all = [&*world.origin, &*v4, &*v6];
+        server.resolves("app.example", &[2], 5);
+        server.v6.borrow_mut().push("fd00::3".parse().unwrap());
+        sleep(Duration::from_secs(65)).await;
+        assert_eq!(shares(&all, 10).await, [5, 0, 5]);
+        server.behaves(Manner { silent_about_v6: true, ..Manner::default() });
+        server.resolves("app.example", &[3], 5);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(shares(&all, 10).await, [0, 5, 5]);
+        let shown = [("10.0.0.3:80".to_owned(), false), ("[fd00::3]:80".to_owned(), true)];
+        assert_eq!(servers_shown().await, shown);
+        // An answer without such addresses takes them away.
+        server.behaves(Manner::default());
+        server.v6.borrow_mut().clear();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(shares(&all, 10).await, [0, 10, 0]);
     });
 }
 
