@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::endpoints;
 use crate::job::{Answer, Echo, NUMBER, Request};
-use crate::outside::Members;
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize)]
@@ -122,6 +121,9 @@ const OWN_OF_UPSTREAMS: &[&str] = &[
     "via",
     "x-varnish",
 ];
+
+/// The members of each upstream, as the origin reports where it was reached.
+pub(crate) type Members = HashMap<String, String>;
 
 /// The members of each upstream in our file: the address of a member, and the name of the first
 /// upstream that has it.

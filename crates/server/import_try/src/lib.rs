@@ -27,6 +27,7 @@
 mod client;
 mod compare;
 mod endpoints;
+mod inputs;
 mod job;
 mod limits;
 mod network;
@@ -41,8 +42,9 @@ mod texts;
 mod words;
 
 pub use compare::{Difference, Report};
+pub use inputs::Original;
 pub use limits::REQUESTS_MAX;
-pub use outside::{Original, run};
+pub use outside::run;
 pub use sandbox::{ROLES, inside};
 
 /// Why there is no comparison.

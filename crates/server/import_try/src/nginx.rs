@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::endpoints;
+use crate::inputs::{Original, Paths, Upstreams};
 use crate::job::Place;
-use crate::outside::{Original, Paths, Upstreams};
 use crate::plan::{Base, Named, Plan};
 use crate::sample::sample;
 use crate::words::{self, Directive};

@@ -207,7 +207,8 @@ fn response(echo: &Echo, known: &str, number: &str) -> Vec<u8> {
     };
     let body = if is_empty || echo.method == "HEAD" { "" } else { &body };
     format!(
-        "HTTP/1.1 {status}\r\nDate: {date}\r\nContent-Type: {kind}\r\n{length}{lifetime}ETag: {tag}\r\n\
+        "HTTP/1.1 {status}\r\nDate: {date}\r\nContent-Type: {kind}\r\n{length}{lifetime}\
+         ETag: {tag}\r\n\
          Accept-Ranges: bytes\r\nX-Powered-By: try\r\n{more}{NUMBER}: {number}\r\n\
          Connection: close\r\n\r\n{body}"
     )

@@ -1,95 +1,21 @@
 //! The outer process: prepares a sandbox for each server, runs both at the same time, and has their
 //! answers compared.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use import::{Imported, Source};
 
 use crate::compare::{self, Report};
+use crate::inputs::{Original, Paths, Upstreams};
 use crate::job::{self, Job, Outcome};
 use crate::limits::{FILE_BYTES_MAX, FILES_BYTES_MAX, PORTS_MAX};
 use crate::plan::{self, Plan};
-use crate::words::Files;
 use crate::{Failed, endpoints, nginx, sandbox, texts};
-
-/// The file of the other server.
-#[derive(Clone, Debug)]
-pub struct Original {
-    /// Its name in notes.
-    pub name: String,
-    /// Its absolute path.
-    pub path: PathBuf,
-    /// Its text.
-    pub text: String,
-    /// The included files, by the name or pattern that includes them.
-    pub files: Files,
-}
-
-/// Where upstreams are.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Upstreams {
-    pub(crate) ports: BTreeSet<u16>,
-    pub(crate) loopback: BTreeSet<SocketAddr>,
-    pub(crate) sockets: BTreeSet<PathBuf>,
-    pub(crate) resolvers: BTreeSet<Ipv4Addr>,
-}
-
-impl Upstreams {
-    pub(crate) fn add_url(&mut self, text: &str) {
-        if let Some((host, port)) = endpoints::of_url(text) {
-            self.add(&host, port);
-        } else if let Some(port) = text.split_once("://").and_then(|(_, rest)| {
-            // The host is a variable, and the port may be a number.
-            rest.split('/').next()?.rsplit_once(':')?.1.parse().ok()
-        }) {
-            self.ports.insert(port);
-        }
-    }
-
-    pub(crate) fn add_host(&mut self, text: &str, port: u16) {
-        if let Some((host, port)) = endpoints::host_and_port(text, port) {
-            self.add(&host, port);
-        }
-    }
-
-    fn add(&mut self, host: &str, port: u16) {
-        let address = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            Ok(address) => address,
-            Err(_) => endpoints::address_of(host).into(),
-        };
-        match address.is_loopback() || address.is_unspecified() {
-            true => _ = self.loopback.insert(SocketAddr::new(address, port)),
-            false => _ = self.ports.insert(port),
-        }
-    }
-
-    pub(crate) fn add_socket(&mut self, text: &str) {
-        let path = text.split(':').next().unwrap_or_default();
-        if path.starts_with('/') && !path.contains('$') {
-            self.sockets.insert(PathBuf::from(path));
-        }
-    }
-}
-
-/// The paths in a file.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Paths {
-    /// What relative paths are relative to.
-    pub(crate) prefix: PathBuf,
-    pub(crate) read: Vec<PathBuf>,
-    pub(crate) written: Vec<PathBuf>,
-    /// Files that are included by name.
-    pub(crate) included: Vec<PathBuf>,
-    /// Certificates and, where it is false, keys.
-    pub(crate) certificates: Vec<(PathBuf, bool)>,
-    /// Parameters of a key exchange.
-    pub(crate) parameters: Vec<PathBuf>,
-}
 
 /// Runs both servers and compares their answers to at most `most` requests.
 ///
@@ -313,6 +239,3 @@ YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
 ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
 -----END DH PARAMETERS-----
 ";
-
-/// The members of each upstream, as the origin reports where it was reached.
-pub(crate) type Members = HashMap<String, String>;

@@ -1,5 +1,5 @@
-//! What a VCL program or a file of Squid suggests: hosts, paths, fields and methods in its texts, and
-//! in the routes of the imported file.
+//! What a VCL program or a file of Squid suggests: hosts, paths, fields and methods in its texts,
+//! and in the routes of the imported file.
 //!
 //! The program is not parsed again. A text counts by what is compared with it: the last name of a
 //! part of the request before it.
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use crate::inputs::{Original, Paths, Upstreams};
 use crate::job::Place;
 use crate::nginx::{Spot, client_of};
-use crate::outside::{Original, Paths, Upstreams};
 use crate::plan::{Base, Plan};
 use crate::sample::sample;
 

@@ -138,7 +138,7 @@ cache_dir ufs /var/spool/squid 100 16 256
     let output = plimsoll(&["import", "--try", "--from", "squid", &file, "--json"]);
     let report = output.json();
     let count = |key: &str| report[key].as_u64().unwrap();
-    // What differs is in the document: 404 in the store, and ranges and tags of what is stored.
+    // What differs is in the document: 404 in the store, and ranges and tags of stored responses.
     assert!(count("requests") > 100 && count("requests") - count("alike") <= 4, "{report:#}");
     assert!(count("hits") > 4, "{report:#}");
     // A client of another network is refused by both, so it is no difference.
