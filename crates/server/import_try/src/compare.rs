@@ -370,9 +370,11 @@ fn explained<'n>(
     let words: &[&str] = match () {
         () if kind.contains("source") => &["cache", "store", "expires", "valid", "bypass"],
         () if kind.starts_with("status 3") || kind.contains("location") => {
-            &["return", "rewrite", "redirect", "location"]
+            &["return", "rewrite", "redirect", "location", "Host"]
         }
         () if kind.contains("503") || kind.contains("429") => &["limit_req", "limit_conn"],
+        () if kind.contains("404 and") || kind.contains("and 404") => &["root", "alias"],
+        () if kind.contains("content-type") => &["charset", "types", "default_type"],
         () if kind.contains("target") => &["rewrite", "proxy_pass", "path"],
         () if kind.starts_with("host") => &["host"],
         () if kind.starts_with("body") => {
@@ -384,7 +386,7 @@ fn explained<'n>(
     let score = |note: &Note| {
         let text = format!("{} {}", note.directive, note.why).to_ascii_lowercase();
         let about = 4 * usize::from(text.contains(field));
-        let words = 2 * usize::from(words.iter().any(|word| note.directive.contains(word)));
+        let words = 3 * usize::from(words.iter().any(|word| note.directive.contains(word)));
         let near = request.place.as_ref().map_or(0, |(file, first, last)| {
             let is_inside = note.file == *file && (*first..=*last).contains(&note.line);
             // The fewer lines, the nearer.

@@ -140,6 +140,11 @@ fn bases(server: &Directive) -> Vec<Base> {
     let whole = Some((server.file.clone(), server.line, server.last));
     let mut paths = vec![("/".to_owned(), true, whole.clone())];
     server.below.iter().for_each(|one| paths_of(one, &mut paths));
+    // The lines of its location say more than those of the server.
+    if paths[1..].iter().any(|(path, ..)| path == "/") {
+        paths.remove(0);
+        paths.sort_by_key(|(path, ..)| path != "/");
+    }
     let mut bases = Vec::new();
     for (to, tls) in listeners {
         for (index, host) in hosts.iter().enumerate() {

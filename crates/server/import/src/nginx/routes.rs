@@ -309,9 +309,12 @@ impl<'d> Found<'_, 'd> {
         let mut scope = outer.inside(inner, &mut self.nginx.notes);
         let (first, carried) = self.first_of(inner, &scope);
         scope.unprotected |= self.nginx.conditions(inner, &carried);
-        let has = |name| named(inner, name).next().is_some();
-        // The files of the server decide which requests go to the upstream.
-        scope.unprotected |= has("try_files") && has("proxy_pass");
+        let tried = named(inner, "try_files").next();
+        if let Some(tried) = tried.filter(|_| named(inner, "proxy_pass").next().is_some()) {
+            let text = "beside proxy_pass, files decide which requests go to the upstream";
+            self.nginx.notes.unprotected(&tried.at, text);
+            scope.unprotected = true;
+        }
         // What leads to it is carried with it.
         if location.word(0).starts_with('@') && self.is_tried(location.word(0)) {
             return;
@@ -686,13 +689,7 @@ fn to_upstream<'d>(
     section.set_some("when", when.map(Cel::text), &from);
     route.action.write(&mut section, &from);
     match keys {
-        Some(keys) => {
-            keys.write(&mut section, "proxy_cache");
-            let codes = store::compression(scope, &mut nginx.tree, &mut nginx.notes);
-            if nginx.codes && !codes {
-                section.set("compression", false, "gzip is off here");
-            }
-        }
+        Some(keys) => keys.write(&mut section, "proxy_cache"),
         None if stores(scope).is_none() => {
             section.set("store", false, "without proxy_cache nothing is stored");
         }
@@ -700,6 +697,10 @@ fn to_upstream<'d>(
             section.set("store", false, "proxy_cache_bypass, proxy_no_cache");
         }
         None => section.set("store", false, "see the notes of the import"),
+    }
+    let codes = store::compression(scope, &mut nginx.tree, &mut nginx.notes);
+    if nginx.codes && !codes {
+        section.set("compression", false, "gzip is off here");
     }
     fields(&mut section, scope, keys.is_some(), &mut nginx.notes);
     limits::own_body(&mut section, scope, nginx.body);

@@ -129,6 +129,9 @@ pub(crate) fn keys(
     if !keys.fits() {
         notes.left(&cache.at, "its key has more, or other names, than ours can; nothing is stored");
     }
+    let text = "a request with Authorization gets only stored responses that permit it (public, \
+                s-maxage, must-revalidate)";
+    notes.different(&cache.at, text);
     (known && keys.fits()).then_some(keys)
 }
 
@@ -240,7 +243,7 @@ pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes)
         notes.different(
             &on.at,
             "a stored response is coded once, and its first client gets it as it is; what is not \
-             stored is coded while it passes",
+             stored is coded while it passes; every response that may be coded has Vary",
         );
         let section = tree.section("compression");
         let mut codings = match section.get("codings") {

@@ -135,7 +135,8 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("ssl_crl", Unprotected("revoked certificates are not known")),
     ("keepalive_requests", Nothing("a connection is kept for any number of requests")),
     ("sendfile", Nothing("long bodies are never copied where that is possible")),
-    ("types default_type charset", Nothing("the type is the upstream's")),
+    ("types default_type", Nothing("the type is the upstream's")),
+    ("charset", Different("nothing is added to the types of upstreams' responses")),
     ("server_tokens", Nothing("no version is sent")),
     ("server_name_in_redirect absolute_redirect port_in_redirect", Nothing("a route has the URL")),
     (
@@ -225,7 +226,10 @@ pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut N
 
 /// The values that directives have by default.
 const USUAL: &[(&str, &str)] = &[
-    ("gzip gunzip brotli expires auth_basic autoindex ssl_stapling proxy_intercept_errors", "off"),
+    (
+        "gzip gunzip brotli charset expires auth_basic autoindex ssl_stapling proxy_intercept_errors",
+        "off",
+    ),
     ("proxy_ignore_client_abort underscores_in_headers", "off"),
     ("merge_slashes proxy_pass_request_body ignore_invalid_headers", "on"),
     ("proxy_pass_request_headers", "on"),
