@@ -226,10 +226,8 @@ pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut N
 
 /// The values that directives have by default.
 const USUAL: &[(&str, &str)] = &[
-    (
-        "gzip gunzip brotli charset expires auth_basic autoindex ssl_stapling proxy_intercept_errors",
-        "off",
-    ),
+    ("charset", "off"),
+    ("gzip gunzip brotli expires auth_basic autoindex ssl_stapling proxy_intercept_errors", "off"),
     ("proxy_ignore_client_abort underscores_in_headers", "off"),
     ("merge_slashes proxy_pass_request_body ignore_invalid_headers", "on"),
     ("proxy_pass_request_headers", "on"),
