@@ -63,8 +63,14 @@ impl Group {
                 member.forget_orders(group, "it has been gone for too long");
             }
         }
+        let comes_back = |one: &&Found| {
+            let has_left = |member: &Member| member.state.left(now).map(|(address, _)| address);
+            slots.iter().any(|member| has_left(member) == Some(one.address))
+        };
+        // Those that come back are first: no new address takes the slot of one of them.
+        let (back, new): (Vec<&Found>, Vec<&Found>) = wanted.iter().partition(comes_back);
         let mut has_new = false;
-        for one in wanted {
+        for one in back.into_iter().chain(new) {
             let has_it = |member: &&Member| member.own_address() == Some(one.address);
             if let Some(member) = slots.iter().find(has_it) {
                 member.state.discovered.set(one);
@@ -316,6 +322,20 @@ mod tests {
         assign(&group, &[&rest[..], &[1]].concat(), now);
         assign(&group, &[&rest[..], &[1, 101]].concat(), now);
         assert_eq!(orders("10.0.0.101:80").weight(), Some(7));
+    }
+
+    #[test]
+    fn a_new_address_does_not_take_the_slot_of_one_that_comes_back_with_it() {
+        let (group, now) = (Registry::default().group(&config()), time::now());
+        full(&group, now);
+        let rest: Vec<u8> = (103..=132).collect();
+        let with = |some: &[u8]| [some, &rest[..]].concat();
+        member(&group, "10.0.0.101:80").state.note_check(false, 1, 1, now);
+        assign(&group, &with(&[102]), now);
+        assign(&group, &rest, now + ADDRESS_REMEMBERED / 4);
+        assign(&group, &with(&[1, 101]), now + ADDRESS_REMEMBERED / 2);
+        assert!(member(&group, "10.0.0.101:80").state.is_down(), "as before");
+        assert!(!member(&group, "10.0.0.1:80").state.is_down());
     }
 
     /// A request that takes longer than its server is in DNS.

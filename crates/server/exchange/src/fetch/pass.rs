@@ -76,8 +76,12 @@ pub(crate) async fn pass<C: Client>(
         });
         unless_left(left, exchanging).await?;
     }
-    let is_part =
-        |head: &ResponseHead<'_>| head.status == 206 && request.may_mix_codings(&Wire(head.fields));
+    // Only a GET has ranges (RFC 9110, 14.2), and may be sent twice.
+    let is_part = |head: &ResponseHead<'_>| {
+        head.status == 206
+            && request.method() == Method::Get
+            && request.may_mix_codings(&Wire(head.fields))
+    };
     if matches!(&exchanged, Some(Ok(answer)) if is_part(&answer.head.head())) {
         drop(exchanged.take());
         exchanged = Some(runtime::boxed(whole(request, exchange.left())).await?);
