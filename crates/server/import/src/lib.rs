@@ -33,7 +33,6 @@ mod nginx;
 pub mod starter;
 #[cfg(test)]
 mod tests;
-mod vcl;
 
 use std::rc::Rc;
 
@@ -152,7 +151,7 @@ pub fn import(
     let (tree, notes) = match source {
         Source::Squid => squid_import::import(&at.file, text, &mut input)?,
         Source::Nginx => nginx::import(&at.file, text, &mut input)?,
-        Source::Vcl => vcl::import(&at.file, text, &mut input)?,
+        Source::Vcl => vcl_import::import(&at.file, text, &mut input)?,
     };
     let head = format!(
         "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \

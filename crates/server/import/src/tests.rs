@@ -1,6 +1,7 @@
 //! What the tests of all languages use.
 
 mod squid;
+mod vcl;
 
 use crate::{Fate, Imported, Note, Options, Source};
 

@@ -30,7 +30,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["metrics", "access_log"],
     &["config"],
     &["imported"],
-    &["core_io", "squid_import", "acme", "files"],
+    &["core_io", "squid_import", "vcl_import", "acme", "files"],
     &["import"],
     &["upstream", "cache", "import_try"],
     &["policy"],

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::lexer::{Token, Word, shown, tokens};
-use crate::{Parsed, SyntaxError};
+use imported::{Parsed, SyntaxError};
 use imported::input::Input;
 use imported::limits::DEPTH_MAX;
 use imported::note::Place;

@@ -1,5 +1,7 @@
 //! VCL: a program, which is run for each host and path that it names; see [`eval`].
 
+#![forbid(unsafe_code)]
+
 mod backends;
 mod cases;
 mod conditions;
@@ -23,7 +25,7 @@ use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{Changes, End, PRIVATE, Request, State};
-use crate::{Parsed, SyntaxError};
+use imported::{Parsed, SyntaxError};
 use imported::cel::{self, Cel};
 use imported::input::Input;
 use imported::limits::{CONDITIONS_MAX, ROUTES_MAX};
@@ -40,7 +42,7 @@ const ADDRESS: &str = "127.0.0.1:6081";
 ///
 /// # Errors
 /// The text is not in the language, or exceeds a limit.
-pub(crate) fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
+pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
     let mut program = Program::default();
     parse(file, text, input, &mut program)?;
     let (mut tree, mut notes) = (Tree::default(), std::mem::take(&mut input.notes));
@@ -680,6 +682,3 @@ fn statuses(condition: &parser::Expr) -> Option<Vec<u64>> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::{Parsed, SyntaxError};
+use imported::{Parsed, SyntaxError};
 use imported::note::Place;
 
 /// A word.
