@@ -1,5 +1,6 @@
 //! What the tests of all languages use.
 
+mod everyday_vcl;
 mod squid;
 mod vcl;
 

@@ -49,6 +49,11 @@ impl Cel {
                 return Cel::one(self.text.replace(sign, opposite));
             }
         }
+        let of_field = self.text.strip_prefix("!(").and_then(|rest| rest.strip_suffix(')'));
+        let name = of_field.and_then(|one| one.strip_prefix('\'')?.strip_suffix("' in fields"));
+        if let Some(text) = of_field.filter(|_| name.is_some_and(|name| !name.contains('\''))) {
+            return Cel::one(text);
+        }
         match self.text.strip_prefix('!') {
             Some(rest) if is_plain && !rest.starts_with('(') => Cel::one(rest),
             // A method binds more tightly than `!`, and `in` does not.
@@ -107,6 +112,13 @@ pub fn check(condition: &Cel, lists: &Lists) -> Option<Reads> {
     conditions::check(condition.text(), Scope::Request, lists).ok().map(|found| found.reads())
 }
 
+/// Checks a condition on a response as the server does. `None`: the server would refuse it for
+/// responses that are stored.
+pub fn check_response(condition: &Cel, lists: &Lists) -> Option<Reads> {
+    let found = conditions::check(condition.text(), Scope::Response, lists).ok()?.reads();
+    (!is_of_client(found) && !found.intersects(Reads::METHOD)).then_some(found)
+}
+
 /// Whether a condition reads what differs between requests for one stored response.
 pub fn is_of_client(reads: Reads) -> bool {
     let of_client = Reads::LISTENER
@@ -149,6 +161,11 @@ pub fn field(name: &str) -> Option<String> {
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let fits = !name.is_empty() && name.bytes().all(is_name);
     fits.then(|| format!("fields['{name}']"))
+}
+
+/// `response['NAME']`, with the name in lower case.
+pub fn response(name: &str) -> Option<String> {
+    Some(field(name)?.replacen("fields", "response", 1))
 }
 
 /// The request has this field.
@@ -216,7 +233,7 @@ mod tests {
         assert_eq!(one("a.matches('x')").negated().text, "!a.matches('x')");
         assert_eq!(one("a.matches('x')").negated().negated().text, "a.matches('x')");
         assert_eq!(one("'a' in fields").negated().text, "!('a' in fields)");
-        assert_eq!(one("'a' in fields").negated().negated().text, "!(!('a' in fields))");
+        assert_eq!(one("'a' in fields").negated().negated().text, "'a' in fields");
         assert_eq!(Cel::all(Vec::new()), None);
     }
 

@@ -245,20 +245,33 @@ pub fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
 /// The parameters that a substitution removes from a query, as patterns. Returns `None` for other
 /// expressions.
 pub fn parameters(pattern: &str) -> Option<Vec<String>> {
-    let starts = [r"([?&])", r"(\?|&)", r"(\?|\&)", "[?&]", "&", r"\?", r"(?:[?&])"];
-    let rest = starts.iter().find_map(|start| pattern.strip_prefix(start))?;
-    let tails =
-        ["(=[^&]*)?", "=[^&]*", "=[^&]+", "=([^&]*)", r"=([A-z0-9_\-\.%25]+)", "(=[^&]*)?&?"];
-    let rest = tails.iter().find_map(|tail| rest.strip_suffix(tail))?;
-    let (names, tail) = names(rest)?;
-    tail.is_empty().then_some(names)
+    let starts =
+        [r"([?&])", r"(\?|&)", r"(\?|\&)", "[?&]", "[&?]", r"[\?&]", "&", r"\?", r"(?:[?&])"];
+    let start = starts.iter().find_map(|start| pattern.strip_prefix(start));
+    let (names, tail) = names(start.unwrap_or(pattern))?;
+    let is_known = tail == "(=[^&]*)?&?"
+        || tail == "(=[^&]*)?"
+        || is_value(tail.strip_suffix("&?").unwrap_or(tail));
+    (is_known && (start.is_some() || tail.starts_with('='))).then_some(names)
+}
+
+/// Whether an expression is `=` and the value of a parameter: a class, or anything but `&`.
+fn is_value(text: &str) -> bool {
+    let Some(value) = text.strip_prefix('=') else { return false };
+    let value = value.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(value);
+    let Some(class) = value.strip_suffix(['*', '+']).and_then(|one| one.strip_prefix('[')) else {
+        return false;
+    };
+    let Some(class) = class.strip_suffix(']') else { return false };
+    !class.contains(['[', ']'])
+        && (class == "^&" || !class.starts_with('^') && !class.contains('&'))
 }
 
 /// The name at the start of an expression, or several names in brackets, and the rest of the
 /// expression. `utm_[^=&]*` is `utm_*`.
 fn names(pattern: &str) -> Option<(Vec<String>, &str)> {
     let name = |text: &str| {
-        let stars = ["[^=&]*", "[a-z]+", r"\w+", "[^=]*", ".*"];
+        let stars = ["[^=&]*", "[a-z]+", "[a-z_]+", "[a-zA-Z]+", r"\w+", "[^=]*", "[^=]+", ".*"];
         let (bare, star) = match stars.iter().find_map(|star| text.strip_suffix(star)) {
             Some(bare) => (bare, "*"),
             None => (text, ""),
@@ -355,6 +368,9 @@ mod tests {
         let text = Some("utm_* fbclid gclid".to_owned());
         assert_eq!(of("([?&])(utm_[^=&]*|fbclid|gclid)(=[^&]*)?"), text);
         assert_eq!((of("&&+"), of(r"\?.*$")), (None, None));
+        let of_tracking = "(utm_[a-z]+|gclid|cx)=[-_A-z0-9+()%.]+&?";
+        assert_eq!(of(of_tracking).as_deref(), Some("utm_* gclid cx"));
+        assert_eq!((of("(a|b)=[^;]+"), of("(a|b)")), (None, None));
         let all = types("^(image/|text/css)").map(|all| all.join(" "));
         assert_eq!(all.as_deref(), Some("image/* text/css"));
     }

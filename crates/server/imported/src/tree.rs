@@ -28,7 +28,8 @@ const KEYS: &[(&str, bool, &str)] = &[
     (
         "rule",
         true,
-        "name when upstream redirect with_path answer status rewrite strip_prefix store",
+        "name when upstream redirect with_path answer status rewrite strip_prefix store ttl \
+         overrule grace error_grace",
     ),
     ("rule.request", true, "set add remove value"),
     ("rule.response", true, "set add remove value"),
@@ -45,7 +46,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ("route.location", true, "from to"),
     ("route.cookie", true, "domain path secure http_only same_site"),
     ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
-    ("route.request", true, "set add remove value"),
+    ("route.request", true, "set add default remove value"),
     ("route.response", true, "set add cut remove value"),
     ("peer", true, "url kind weight backup outstanding_max icp htcp login"),
     ("hierarchy", false, "balance always_direct always_direct_methods never_direct"),

@@ -24,13 +24,14 @@ const PATH_ENDS: [&str; 10] = [
 ];
 
 /// The starts of expressions that look for a parameter, and whether `&` may come before it.
-const PARAMETER_STARTS: [(&str, bool); 7] = [
+const PARAMETER_STARTS: [(&str, bool); 8] = [
     ("[?&]", true),
     ("[&?]", true),
     (r"[\?&]", true),
     (r"(\?|&)", true),
     (r"(?:\?|&)", true),
     (r"(\?|\&)", true),
+    (r"\?.*", false),
     (r"\?", false),
 ];
 
@@ -96,7 +97,11 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
         if !is_plain || !stays_in_part(rest) {
             return None;
         }
-        let start = if has_and { "(^|[?&])" } else { r"(^|\?)" };
+        let start = match (has_and, text.starts_with(r"\?.*")) {
+            (true, _) => "(^|[?&])",
+            (false, true) => "",
+            (false, false) => r"(^|\?)",
+        };
         let why = if has_dot(rest) { DOT } else { "" };
         let mut parts = vec![on("query", &format!("{start}{rest}"))?];
         if has_and {
@@ -104,8 +109,22 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
         }
         return Some((Cel::any(parts)?, why));
     }
+    // The path itself, without a query, or all below it.
+    let below =
+        [r"(/.*)?$", "(/.*|)$", "(/|$)", r"(\/.*)?$"].iter().find_map(|end| text.strip_suffix(end));
+    if let Some(own) = below.filter(|own| own.starts_with("^/") && stays_in_part(&own[1..])) {
+        let whole = vec![on("path", &format!("{own}$"))?, Cel::one("query == ''")];
+        let found = Cel::any(vec![on("path", &format!("{own}/"))?, Cel::all(whole)?])?;
+        return Some((found, if has_dot(own) { DOT } else { "" }));
+    }
+    let with_query = ended_by_query(text);
     let ended = PATH_ENDS.iter().find_map(|end| text.strip_suffix(end));
+    let ended = ended.or(with_query.map(|(path, _)| path));
     let text = ended.unwrap_or(text);
+    // What comes before the query is the path.
+    let in_path = text.strip_prefix("^[^?]*").or(text.strip_prefix(r"^[^\?]*"));
+    let is_of_path = in_path.is_some();
+    let text = in_path.unwrap_or(text);
     let text = text.strip_prefix("^.*").or(text.strip_prefix(".*")).unwrap_or(text);
     let mut own = text;
     while let Some(rest) = own.strip_suffix(".*").filter(|rest| !rest.ends_with('\\')) {
@@ -132,12 +151,15 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
     let end = if ends || ended.is_some() { "$" } else { "" };
     let of_path = on("path", &format!("{start}{own}{end}"))?;
     // The end of the URL is the end of the path only without a query.
-    let of_path = match ends {
-        true => Cel::all(vec![of_path, Cel::one("query == ''")])?,
-        false => of_path,
+    let of_path = match (ends, with_query) {
+        (true, _) => Cel::all(vec![of_path, Cel::one("query == ''")])?,
+        (false, Some((_, query))) => {
+            Cel::all(vec![of_path, on("query", &format!("^({query})?$"))?])?
+        }
+        (false, None) => of_path,
     };
     // A query has no slash as a rule, and an expression with one is about paths.
-    if starts || own.starts_with('/') {
+    if starts || is_of_path || own.starts_with('/') || with_query.is_some() {
         return Some((of_path, why));
     }
     let of_query = match ended {
@@ -145,6 +167,14 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
         None => on("query", &format!("{own}{end}"))?,
     };
     Some((Cel::any(vec![of_path, of_query])?, why))
+}
+
+/// The part of `PATH(\?QUERY)?$` for the path, and the part for the query.
+fn ended_by_query(text: &str) -> Option<(&str, &str)> {
+    let (path, query) = text.strip_suffix(")?$")?.rsplit_once(r"(\?")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "[]-_=+*.".contains(c);
+    let is_any = query == ".*";
+    (!is_any && !query.is_empty() && query.chars().all(is_plain)).then_some((path, query))
 }
 
 /// Whether an expression has a dot that is no literal character.
@@ -176,10 +206,16 @@ fn stays_in_part(pattern: &str) -> bool {
             ']' if in_class => in_class = false,
             _ if in_class => {}
             '[' => {
+                // A class of all but some signs has the question mark unless it is one of them.
                 if chars.peek() == Some(&'^') {
-                    return false;
+                    chars.next();
+                    let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                    if !inner.contains('?') || inner.contains('\\') {
+                        return false;
+                    }
+                } else {
+                    in_class = true;
                 }
-                in_class = true;
             }
             '.' if matches!(chars.peek(), Some('*' | '+' | '?' | '{')) => return false,
             '^' | '$' => return false,
@@ -214,12 +250,23 @@ mod tests {
             (r"(?i)/x\.css(\?.*|)$", r"path.matches(r'(?i)/x\.css$')"),
             ("[?&]preview=", "query.matches('(^|[?&])preview=') || path.matches('&preview=')"),
             (r"\?s=", r"query.matches(r'(^|\?)s=')"),
+            (r"\?.*sig=([a-z]*)", "query.matches('sig=([a-z]*)')"),
             ("/cart/", "path.matches('/cart/')"),
             ("^/a/.*", "path.matches('^/a/')"),
+            (
+                "^/(a|b)(/.*)?$",
+                "path.matches('^/(a|b)/') || (path.matches('^/(a|b)$') && query == '')",
+            ),
+            (r"^[^?]*\.(7z|css)(\?.*)?$", r"path.matches(r'\.(7z|css)$')"),
+            (r"^/[^?]+\.(css|js)(\?.*|)$", r"path.matches(r'^/[^?]+\.(css|js)$')"),
+            (
+                r"\.(css|js)(\?[a-z0-9]+)?$",
+                r"path.matches(r'\.(css|js)$') && query.matches('^([a-z0-9]+)?$')",
+            ),
             ("cart", "path.matches('cart') || query.matches('cart')"),
         ] {
             let wanted = wanted.replace(" && query == '' ||", " && query == '') ||");
-            let wanted = match wanted.contains("== '')") {
+            let wanted = match wanted.contains("== '') ||") {
                 true => format!("({wanted}"),
                 false => wanted,
             };

@@ -40,6 +40,17 @@ pub(crate) fn upstreams(
                 notes.carried(&block.at);
             }
             "backend" => notes.left(&block.at, "it has no host and port"),
+            "director" => {
+                let kind = block.fields.first().map_or("", |kind| kind.value.as_str());
+                notes.became(&block.at, &balanced(kind));
+                let inner = block.fields.iter().flat_map(|member| &member.inner);
+                inner.for_each(|field| match field.name.as_str() {
+                    "backend" if field.inner.is_empty() => notes.carried(&field.at),
+                    "backend" => notes.left(&field.at, "a backend of a director needs a name"),
+                    "weight" => notes.carried(&field.at),
+                    _ => notes.left(&field.at, "a member has a backend and a weight"),
+                });
+            }
             _ => notes.carried(&block.at),
         }
     }
@@ -161,6 +172,19 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
 /// The directors that `vcl_init` makes. Its notes are written here.
 fn directors(program: &Program) -> BTreeMap<String, Director> {
     let mut found: BTreeMap<String, Director> = BTreeMap::new();
+    for block in program.blocks.iter().filter(|block| block.kind == "director") {
+        let value = |member: &Field, name: &str| {
+            let of_name = |field: &&Field| field.name == name && field.inner.is_empty();
+            member.inner.iter().find(of_name).map(|field| field.value.clone())
+        };
+        let weight = |member: &Field| value(member, "weight")?.parse().ok();
+        let backends =
+            block.fields.iter().filter_map(|one| Some((value(one, "backend")?, weight(one))));
+        let kind = block.fields.first().map_or("", |kind| kind.value.as_str());
+        let kind = kind.replace('-', "_");
+        let director = Director { at: block.at.clone(), kind, backends: backends.collect() };
+        found.insert(block.name.clone(), director);
+    }
     for stmt in init(program) {
         let Kind::Other(name, words) = &stmt.kind else { continue };
         match (name.as_str(), &words[..]) {
@@ -192,18 +216,23 @@ fn init(program: &Program) -> &[super::parser::Stmt] {
     program.sub("vcl_init").unwrap_or_default()
 }
 
+/// What becomes of a kind of balancing.
+fn balanced(kind: &str) -> Becomes {
+    match kind {
+        "round_robin" | "round-robin" | "fallback" => Carried,
+        "random" => Different("requests are balanced in turn, by weight"),
+        "hash" | "shard" => Different("requests are balanced by their URL"),
+        _ => Left("requests are balanced in turn"),
+    }
+}
+
 /// The notes of `vcl_init`.
 pub(crate) fn init_notes(program: &Program, names: &[String], notes: &mut Notes) {
     for stmt in init(program) {
         let becomes = match &stmt.kind {
             Kind::Other(name, words) if name == "new" => match &words[..] {
                 [Word::Name(own), _, Word::Name(kind), ..] if names.contains(own) => {
-                    match kind.trim_start_matches("directors.") {
-                        "round_robin" | "fallback" => Carried,
-                        "random" => Different("requests are balanced in turn, by weight"),
-                        "hash" | "shard" => Different("requests are balanced by their URL"),
-                        _ => Left("requests are balanced in turn"),
-                    }
+                    balanced(kind.trim_start_matches("directors."))
                 }
                 _ => Left("this object is not known here"),
             },

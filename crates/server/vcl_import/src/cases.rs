@@ -11,13 +11,13 @@ use imported::cel::{self, Cel};
 use imported::note::Fate;
 
 /// The most questions of one run. The conditions after them are not known.
-pub(super) const QUESTIONS_MAX: usize = 12;
+pub(super) const QUESTIONS_MAX: usize = 40;
 
-/// The most cases of a request. With more, only [`QUESTIONS_FEW`] are asked.
-const CASES_MAX: usize = 24;
+/// The most cases of a request. With more, fewer questions are asked.
+const CASES_MAX: usize = 64;
 
 /// So many questions have few cases.
-const QUESTIONS_FEW: usize = 4;
+pub(super) const QUESTIONS_FEW: usize = 4;
 
 const _: () = assert!(1 << QUESTIONS_FEW <= CASES_MAX && QUESTIONS_FEW < QUESTIONS_MAX);
 
@@ -72,6 +72,14 @@ impl Run<'_> {
         if at >= all.most {
             return None;
         }
+        let holds = self.ask_once(condition, id, &mut state.questions)?;
+        state.absent.extend(if holds { opposite.fields() } else { condition.fields() });
+        Some(holds)
+    }
+
+    /// Asks a question that was not asked before in this run.
+    fn ask_once(&self, condition: &Cel, id: Option<usize>, all: &mut Questions) -> Option<bool> {
+        let at = all.asked.len();
         let text = condition.text();
         let checked = self.checked.borrow().get(text).copied();
         let is_of_client = checked.unwrap_or_else(|| {
@@ -81,15 +89,16 @@ impl Run<'_> {
         })?;
         let is = all.answers.get(at).copied().unwrap_or(true);
         all.asked.push(Asked { condition: condition.clone(), is, is_of_client, id });
-        if !is {
-            state.absent.extend(condition.fields());
-        }
         Some(is)
     }
 
     /// The built-in program, which is run if `vcl_recv` does not end: it passes requests of a
     /// client that identifies itself.
     pub(super) fn builtin(&self, state: &mut State) -> Option<End> {
+        // A substitution leaves the field in the request.
+        if state.filter.is_some() && !state.in_doubt && !state.lacks("cookie") {
+            return Some(End::Pass);
+        }
         let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
         let is_absent = |name: &str| state.lacks(name) || name == "cookie" && passes_cookies;
         let names: Vec<&str> = PRIVATE.into_iter().filter(|name| !is_absent(name)).collect();
@@ -105,39 +114,172 @@ impl Run<'_> {
     }
 
     /// Runs the program for each case of a request.
+    ///
+    /// A stored response is for all clients, so a case that stores has no condition on the client.
     pub(super) fn cases(&mut self, request: &Request) -> Vec<Case> {
+        let all = self.decided(request);
+        let (mut out, mut of_clients) = (Vec::new(), Vec::new());
+        flatten(tree(&all, 0), &mut Vec::new(), &mut out, &mut of_clients);
+        for id in of_clients.into_iter().flatten() {
+            self.note_id(id, Fate::NotCarried, OF_CLIENT);
+        }
+        out
+    }
+
+    /// The results for all answers to the questions, in the order of the answers: yes before no.
+    fn decided(&mut self, request: &Request) -> Vec<Decided> {
         let few = self.questions_max.min(QUESTIONS_FEW);
         let (mut all, mut answers, mut most) = (Vec::new(), Vec::new(), self.questions_max);
         loop {
             let questions = Questions { answers, most, ..Questions::default() };
             let mut state = self.run_asking(request.clone(), questions);
-            let questions = std::mem::take(&mut state.questions);
-            answers = questions.asked.iter().map(|one| one.is).collect();
-            all.push(self.case(state, questions));
+            let Questions { asked, builtin, .. } = std::mem::take(&mut state.questions);
+            answers = asked.iter().map(|one| one.is).collect();
+            all.push(Decided { asked, end: Leaf { cell: self.outcome(state), builtin } });
             while answers.pop_if(|is| !*is).is_some() {}
             match answers.last_mut() {
                 Some(_) if all.len() >= CASES_MAX && most > few => {
-                    (all, answers, most) = (Vec::new(), Vec::new(), few);
+                    (all, answers) = (Vec::new(), Vec::new());
+                    most = fewer(most).max(few);
                 }
                 Some(last) if !self.is_exhausted() => *last = false,
                 _ => return all,
             }
         }
     }
+}
 
-    fn case(&mut self, state: State, questions: Questions) -> Case {
-        let mut cell = self.outcome(state);
-        let holds = || questions.asked.iter().filter(|one| one.is);
-        // All requests for a stored response have the route of one of them.
-        if cell.store && holds().any(|one| one.is_of_client) {
-            cell.store = false;
-            for id in holds().filter(|one| one.is_of_client).filter_map(|one| one.id) {
-                self.note_id(id, Fate::NotCarried, OF_CLIENT);
+/// The result of a run, and the questions with their answers.
+struct Decided {
+    asked: Vec<Asked>,
+    end: Leaf,
+}
+
+/// What requests get, and what the built-in program asked.
+#[derive(Clone, PartialEq, Eq)]
+struct Leaf {
+    cell: Cell,
+    builtin: Option<(Cel, bool)>,
+}
+
+/// The results by the answers to the questions.
+enum Tree {
+    Leaf(Box<Leaf>),
+    Question { asked: Asked, yes: Box<Tree>, no: Box<Tree> },
+}
+
+/// The tree of results that have the same answers to the first `depth` questions. A question on
+/// which nothing depends is left out.
+fn tree(all: &[Decided], depth: usize) -> Tree {
+    let asked = match all[0].asked.get(depth) {
+        Some(asked) => asked.clone(),
+        None => return Tree::Leaf(Box::new(all[0].end.clone())),
+    };
+    let split = all.iter().position(|one| !one.asked[depth].is).unwrap_or(all.len());
+    let (yes, no) = all.split_at(split);
+    match (yes.is_empty(), no.is_empty()) {
+        (true, _) => tree(no, depth + 1),
+        // The runs were stopped.
+        (_, true) => tree(yes, depth + 1),
+        (false, false) => {
+            let (yes, no) = (tree(yes, depth + 1), tree(no, depth + 1));
+            joined(asked, yes, no)
+        }
+    }
+}
+
+/// A question with its results. If one side ends like the other, its own question is a part of
+/// this one.
+fn joined(asked: Asked, yes: Tree, no: Tree) -> Tree {
+    if yes.is_same(&no) {
+        return no;
+    }
+    let question = |condition: Option<Cel>, of: &Asked, yes: Box<Tree>, no: Tree| {
+        let condition = condition.expect("two conditions are joined");
+        let is_of_client = asked.is_of_client || of.is_of_client;
+        let asked = Asked { condition, is_of_client, ..asked.clone() };
+        Tree::Question { asked, yes, no: Box::new(no) }
+    };
+    match yes {
+        Tree::Question { asked: of, yes: inner, no: rest } if rest.is_same(&no) => {
+            let both = Cel::all(vec![asked.condition.clone(), of.condition.clone()]);
+            question(both, &of, inner, no)
+        }
+        Tree::Question { asked: of, yes: rest, no: inner } if rest.is_same(&no) => {
+            let both = Cel::all(vec![asked.condition.clone(), of.condition.clone().negated()]);
+            question(both, &of, inner, no)
+        }
+        yes => match no {
+            Tree::Question { asked: of, yes: inner, no: rest } if inner.is_same(&yes) => {
+                let either = Cel::any(vec![asked.condition.clone(), of.condition.clone()]);
+                question(either, &of, inner, *rest)
+            }
+            no => Tree::Question { asked, yes: Box::new(yes), no: Box::new(no) },
+        },
+    }
+}
+
+impl Tree {
+    fn is_same(&self, other: &Tree) -> bool {
+        match (self, other) {
+            (Tree::Leaf(one), Tree::Leaf(other)) => one == other,
+            (Tree::Question { asked, yes, no }, Tree::Question { asked: of, yes: y, no: n }) => {
+                asked.condition == of.condition && yes.is_same(y) && no.is_same(n)
+            }
+            (Tree::Leaf(_), Tree::Question { .. }) | (Tree::Question { .. }, Tree::Leaf(_)) => {
+                false
             }
         }
-        let when = Cel::all(holds().map(|one| one.condition.clone()).collect());
-        Case { when, cell, builtin: questions.builtin.clone() }
     }
+
+    /// In how many cases something is stored.
+    fn stores(&self) -> usize {
+        match self {
+            Tree::Leaf(leaf) => usize::from(leaf.cell.store),
+            Tree::Question { asked, yes, no } => match asked.is_of_client {
+                true => yes.stores().max(no.stores()),
+                false => yes.stores() + no.stores(),
+            },
+        }
+    }
+}
+
+/// Writes the cases of a tree behind others. `holds`: what holds in all of them. Of a question on
+/// the client, the answer for which more is stored comes last: the requests that remain.
+fn flatten(
+    from: Tree,
+    holds: &mut Vec<Asked>,
+    out: &mut Vec<Case>,
+    of_clients: &mut Vec<Option<usize>>,
+) {
+    match from {
+        Tree::Leaf(leaf) => {
+            let Leaf { mut cell, builtin } = *leaf;
+            // All requests for a stored response have the route of one of them.
+            if cell.store && holds.iter().any(|one| one.is_of_client) {
+                cell.store = false;
+                of_clients.extend(holds.iter().filter(|one| one.is_of_client).map(|one| one.id));
+            }
+            let when = Cel::all(holds.iter().map(|one| one.condition.clone()).collect());
+            out.push(Case { when, cell, builtin });
+        }
+        Tree::Question { mut asked, yes, no } => {
+            let (mut first, mut last) = (yes, no);
+            if asked.is_of_client && first.stores() > last.stores() {
+                asked.condition = asked.condition.negated();
+                (first, last) = (last, first);
+            }
+            holds.push(asked);
+            flatten(*first, holds, out, of_clients);
+            holds.pop();
+            flatten(*last, holds, out, of_clients);
+        }
+    }
+}
+
+/// The number of questions of the next attempt.
+pub(super) fn fewer(questions: usize) -> usize {
+    questions * 2 / 3
 }
 
 const OF_CLIENT: &str = "requests for which this holds are not answered from the store, and \

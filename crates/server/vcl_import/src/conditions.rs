@@ -84,13 +84,56 @@ pub(crate) fn truth(expr: &Expr, state: &mut State) -> Truth {
         Expr::Not(inner) => truth(inner, state).map(|truth| !truth),
         Expr::Compare(left, sign, right) => compare(left, sign, right, state),
         Expr::Is(name) if name == "req.http.host" => Some(true),
-        // A removed field is not set.
-        Expr::Is(name) => state.lacks(request_field(name)?).then_some(false),
+        // A request is run once, from the beginning.
+        Expr::Is(name) if RUNS.contains(&name.as_str()) => Some(false),
+        // A substitution makes the field, even if nothing is left in it.
+        Expr::Is(name) if state.filter.is_some() && request_field(name) == Some("cookie") => {
+            Some(true)
+        }
+        Expr::Is(name) => {
+            let name = request_field(name)?;
+            match state.fixed(name) {
+                _ if state.defaults.contains_key(name) => Some(true),
+                Some(_) => Some(true),
+                // A removed field is not set.
+                None => state.lacks(name).then_some(false),
+            }
+        }
         Expr::Call(..) | Expr::Unknown => None,
     }
 }
 
+/// How often a request was begun again.
+const RUNS: [&str; 2] = ["req.restarts", "bereq.retries"];
+
+/// Expressions that no URL matches.
+const NEVER: [&str; 5] = ["#", r"\#", "^http[s]?://", "^https?://", "^http://"];
+
+/// Whether a comparison holds for no URL.
+fn is_never(sign: &str, text: &str) -> bool {
+    match sign {
+        "~" | "!~" => NEVER.contains(&text) || text.contains("$/"),
+        _ => !text.starts_with('/'),
+    }
+}
+
+/// Compares zero with a number.
+fn of_zero(sign: &str, number: u64) -> Truth {
+    Some(match sign {
+        "==" => number == 0,
+        "!=" => number != 0,
+        "<" => number > 0,
+        "<=" => true,
+        ">" => false,
+        ">=" => number == 0,
+        _ => return None,
+    })
+}
+
 fn compare(left: &str, sign: &str, right: &Word, state: &mut State) -> Truth {
+    if let (true, Word::Name(number)) = (RUNS.contains(&left), right) {
+        return of_zero(sign, number.parse().ok()?);
+    }
     let positive = matches!(sign, "==" | "~");
     let negative = matches!(sign, "!=" | "!~");
     if !positive && !negative {
@@ -99,7 +142,6 @@ fn compare(left: &str, sign: &str, right: &Word, state: &mut State) -> Truth {
     let is = match (left, right) {
         ("req.http.host" | "bereq.http.host", _) if state.vague.contains("host") => None,
         ("req.url" | "bereq.url", _) if state.vague.contains("req.url") => None,
-        ("req.restarts" | "bereq.retries", Word::Name(zero)) if zero == "0" => Some(true),
         ("client.ip", Word::Name(list)) => {
             state.lists.insert(list.clone());
             state.asked.client_inside
@@ -116,6 +158,10 @@ fn compare(left: &str, sign: &str, right: &Word, state: &mut State) -> Truth {
             let own = state.asked.host.as_deref();
             Some(own.is_some_and(|own| hosts.iter().any(|host| is_host(own, host))))
         }
+        // No request has a fragment, and one with a whole URL has its path here.
+        ("req.url" | "bereq.url", Word::Text(text)) if is_never(sign, text) => Some(false),
+        // The listener is in the clear.
+        ("std.port", Word::Name(port)) => matches!(port.as_str(), "443" | "8443").then_some(false),
         ("req.url" | "bereq.url", Word::Text(text)) => {
             let paths = paths(sign, text)?;
             let each: Vec<Truth> =
@@ -134,16 +180,27 @@ fn compare(left: &str, sign: &str, right: &Word, state: &mut State) -> Truth {
 
 /// Whether the value of a field that is not there, or is empty, is a text or matches an expression.
 fn of_field(name: &str, sign: &str, text: &str, state: &State) -> Truth {
+    if let Some(value) = state.fixed(name) {
+        let is_plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        return match sign {
+            "==" | "!=" => Some(value == text),
+            _ => is_plain.then(|| value.contains(text)),
+        };
+    }
     let (is_empty, is_absent) = (state.empty.contains(name), state.lacks(name));
-    let is_blank = matches!(text, "" | "^$" | r"^\s*$" | "^ *$");
     match sign {
         _ if !is_empty && !is_absent => None,
         // Versions of Varnish differ about a field that is not there.
         "==" | "!=" if text.is_empty() => is_empty.then_some(true),
         "==" | "!=" => Some(false),
-        _ if is_blank => Some(true),
+        _ if is_blank(text) => Some(true),
         _ => (!can_be_empty(text)).then_some(false),
     }
+}
+
+/// Whether an expression matches only a text without a visible sign.
+pub(super) fn is_blank(pattern: &str) -> bool {
+    matches!(pattern, "" | "^$" | r"^\s*$" | "^ *$" | r"^\s+$" | r"^[;\s]*$" | "^;? *$")
 }
 
 /// Longer expressions are not examined.

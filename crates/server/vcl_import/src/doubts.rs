@@ -70,12 +70,13 @@ impl Run<'_> {
                             doubts.refuses |= !is_sent;
                         }
                         Some(Word::Name(name)) => match name.as_str() {
-                            "pass" | "pipe" => doubts.passes = true,
+                            "pass" | "pipe" | "hit_for_pass" => doubts.passes = true,
                             // The client waits, and does not get this response.
                             "abandon" | "retry" => {
-                                let is_failure = *name == "retry" && known.status_min >= 500;
+                                // An error of the server is replaced by one of Varnish.
+                                let is_failure = known.status_min >= 500;
                                 doubts.refuses |= !known.is_background && !is_failure;
-                                doubts.passes = true;
+                                doubts.passes |= !is_failure;
                             }
                             "hash" | "lookup" | "deliver" | "fetch" | "ok" | "miss" => {}
                             _ => doubts.refuses = true,

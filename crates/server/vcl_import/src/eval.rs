@@ -4,7 +4,9 @@
 //! for one request of each *cell*, a host and a path that conditions name. The result becomes the
 //! route of the cell.
 //!
-//! A condition on anything else is unknown, and no statement inside it is carried:
+//! A condition on anything else is a question, if our file can ask it: the program is run for both
+//! answers ([`super::cases`]). Conditions on responses become rules ([`super::responses`]). Any
+//! other condition is unknown, and no statement inside it is carried:
 //!
 //! - If a statement inside kept requests out or sent them elsewhere, the cell is closed.
 //! - If it kept responses out of the store, the cell stores nothing.
@@ -16,11 +18,12 @@ use super::Run;
 use super::cases::Questions;
 use super::conditions::{comparisons, mentions, truth};
 use super::doubts::{is_harmless, is_normalised_host, is_setting, new_status, status_of};
+use super::filters::{self, Filter};
 use super::lexer::{Word, call};
 use super::parser::{Arm, Expr, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field, response_field};
 use super::store;
-use super::texts::text_of;
+use super::texts::{CLIENT, text_of};
 use super::translate;
 use imported::cel;
 use imported::fields::{has_tags, is_about_caching, is_free};
@@ -32,7 +35,9 @@ use imported::table::Becomes::{self, Carried, Different, Left, Nothing, Text, Un
 /// The limit on statements and comparisons that are run, for all cells together.
 const STEPS_MAX: usize = 1_000_000;
 
-const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
+const UNKNOWN: &str = "its condition is not carried: our file cannot ask it here";
+const FILTERED: &str = "whether other cookies are there is a condition; a request that is passed \
+                        has all its cookies";
 const KEY: &str = "none of our keys has this, so nothing is stored (a class of devices is \
                    `device = true`)";
 const AGES: &str = "lifetimes are by status and by content type";
@@ -60,6 +65,9 @@ impl<'p> Run<'p> {
         self.is_late = true;
         if !matches!(end, Some(End::Synth(..) | End::Purge)) {
             for sub in ["vcl_hash", "vcl_pass", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
+                if sub == "vcl_hit" && self.only_grace() {
+                    continue;
+                }
                 self.sub(sub, &mut state);
                 state.uncacheable |= state.end.take() == Some(End::Pass);
             }
@@ -75,8 +83,10 @@ impl<'p> Run<'p> {
     }
 
     /// Runs a subroutine, if there is one.
-    fn sub(&mut self, name: &str, state: &mut State) {
+    fn sub(&mut self, name: &'static str, state: &mut State) {
         state.in_doubt = false;
+        self.in_sub = name;
+        self.enclosing.clear();
         if let Some(body) = self.program.sub(name) {
             self.body(body, state);
         }
@@ -98,7 +108,7 @@ impl<'p> Run<'p> {
     }
 
     /// Records what a statement became. Of two fates the worse is kept.
-    fn note(&mut self, stmt: &Stmt, becomes: &Becomes) {
+    pub(super) fn note(&mut self, stmt: &Stmt, becomes: &Becomes) {
         if let Some((fate, why)) = becomes.parts() {
             self.note_id(stmt.id, fate, why);
         }
@@ -131,7 +141,7 @@ impl<'p> Run<'p> {
             }
             Kind::Set(to, value) => becomes = self.set(to, value, state),
             Kind::Unset(what) => becomes = self.unset(what, state),
-            Kind::Other(name, words) => becomes = other(name, words, state),
+            Kind::Other(name, words) => becomes = self.other(name, words, state),
         }
         state.unprotected |= matches!(becomes, Unprotected(_));
         self.note(stmt, &becomes);
@@ -139,11 +149,29 @@ impl<'p> Run<'p> {
     }
 
     fn branch(&mut self, stmt: &'p Stmt, arms: &'p [Arm], state: &mut State) -> bool {
+        if let Some(becomes) = self.simple(arms, state) {
+            self.mark(stmt, &becomes);
+            return false;
+        }
+        let outer = self.enclosing.len();
+        let ended = self.arms(stmt, arms, state);
+        self.enclosing.truncate(outer);
+        self.leave_arms(arms);
+        ended
+    }
+
+    fn arms(&mut self, stmt: &'p Stmt, arms: &'p [Arm], state: &mut State) -> bool {
         for (at, (condition, body)) in arms.iter().enumerate() {
             self.steps += condition.as_ref().map_or(0, |one| comparisons(one).len());
             match condition.as_ref().map_or(Some(true), |one| truth(one, state)) {
                 Some(false) => self.note(stmt, &Carried),
                 Some(true) => {
+                    self.note(stmt, &Carried);
+                    self.enter_arm(arms, at);
+                    return self.body(body, state);
+                }
+                // Without the field there is nothing to remove.
+                None if removes_what_is_there(arms) => {
                     self.note(stmt, &Carried);
                     return self.body(body, state);
                 }
@@ -158,13 +186,15 @@ impl<'p> Run<'p> {
                         && let Some(condition) = condition
                         && let Some(holds) = self.decide(stmt, condition, body, state)
                     {
-                        match holds {
-                            true => return self.body(body, state),
-                            false => continue,
+                        if !holds {
+                            continue;
                         }
+                        self.enter_arm(arms, at);
+                        return self.body(body, state);
                     }
                     let (becomes, inside) = match self.understood(&arms[at..], state) {
                         Some(becomes) => (becomes, Carried),
+                        None if self.of_response(stmt.id, arms, at, state) => (Carried, Carried),
                         None => self.unknown(&arms[at..], state),
                     };
                     self.note(stmt, &becomes);
@@ -220,7 +250,7 @@ impl<'p> Run<'p> {
         let [(Some(condition), body)] = arms else { return None };
         let [Stmt { kind: Kind::Return(words), .. }] = &body[..] else { return None };
         let (names, exact) = store::bypass(store::residue(condition, state)?)?;
-        let is_own = !state.vague.contains("cookie") && !state.request.contains_key("cookie");
+        let is_own = state.is_own("cookie") && state.filter.is_none();
         let passes = matches!(words.first(), Some(Word::Name(name)) if name == "pass");
         // Without a later change, all requests with a cookie are passed anyway.
         (is_own && passes && !state.in_doubt).then_some((names, exact))
@@ -251,7 +281,7 @@ impl<'p> Run<'p> {
         body: &[Stmt],
         state: &mut State,
     ) -> Option<bool> {
-        if self.is_late || state.in_doubt {
+        if self.is_late && !is_of_request(condition) || state.in_doubt {
             return None;
         }
         // A field that is not there is removed.
@@ -264,7 +294,17 @@ impl<'p> Run<'p> {
             return Some(false);
         }
         let (condition, why) = translate::condition(condition, state, &self.program.lists)?;
+        // Only what clients get of a stored response depends on it.
+        let is_of_client = || cel::check(&condition, &self.lists).is_none_or(cel::is_of_client);
+        if self.in_sub == "vcl_deliver" && is_of_client() {
+            return None;
+        }
         let holds = self.ask(&condition, Some(stmt.id), state)?;
+        if let Some(some) = state.filter.as_ref().and_then(Filter::leaves_some)
+            && (condition == some && !holds || condition == some.negated() && holds)
+        {
+            state.empty.insert("cookie".to_owned());
+        }
         self.note(stmt, &if why.is_empty() { Carried } else { Left(why) });
         Some(holds)
     }
@@ -305,7 +345,7 @@ impl<'p> Run<'p> {
     }
 
     /// A statement, and all inside it, becomes this.
-    fn mark(&mut self, stmt: &Stmt, becomes: &Becomes) {
+    pub(super) fn mark(&mut self, stmt: &Stmt, becomes: &Becomes) {
         self.note(stmt, becomes);
         if let Kind::If(arms) = &stmt.kind {
             arms.iter().flat_map(|(_, body)| body).for_each(|one| self.mark(one, becomes));
@@ -318,8 +358,9 @@ impl<'p> Run<'p> {
             _ => "",
         };
         let end = match first {
+            "lookup" if self.program.purges_on_hit && request.method == "PURGE" => End::Purge,
             "hash" | "lookup" => End::Hash,
-            "pass" => End::Pass,
+            "pass" | "hit_for_pass" => End::Pass,
             "pipe" => {
                 let text = "the request is passed on without the store; its connection is not \
                             handed over";
@@ -369,6 +410,7 @@ impl<'p> Run<'p> {
         let Some(name) = response_field(to) else { return set_variable(to, value, state) };
         match text.filter(|_| is_free(name)) {
             Some(_) if to.starts_with("resp.") && is_about_caching(name) => Left(STORED),
+            Some(text) if text.contains(CLIENT) => Left("a stored response is for all clients"),
             Some(text) => {
                 state.response.insert(name.to_owned(), Some(text));
                 becomes
@@ -401,15 +443,47 @@ impl<'p> Run<'p> {
         }
         if name == "host" {
             state.hide("host");
+            let fixed = match value {
+                [Word::Text(text)] if is_host(text) && !state.in_doubt => Some(text),
+                _ => None,
+            };
+            // Two hosts with the same letters would have one upstream.
+            let taken = |one: &&String| {
+                let same = |(_, other): &&(String, String)| {
+                    super::sends("", other) == super::sends("", one)
+                };
+                self.sent_hosts.iter().any(|other| same(&other) && other.1 != **one)
+            };
+            if let Some(host) = fixed.filter(|one| !taken(one)) {
+                state.host = Some(host.clone());
+                return Different("upstreams are sent this host; the key has the client's host");
+            }
             return Unprotected("the client's Host is sent; see .host_header of backends");
+        }
+        if matches!(name, "connection" | "keep-alive" | "upgrade" | "te" | "proxy-connection") {
+            return Nothing(OF_CONNECTION);
         }
         if name == "x-forwarded-for" && self.forwards {
             return Different("X-Forwarded-For is sent by upstream.forwarded");
         }
+        if name == "cookie" && is_part_of(value, to) && !state.in_doubt && state.lacks(name) {
+            // The field is made, and nothing is in it.
+            state.request.remove(name);
+            state.empty.insert(name.to_owned());
+            state.filter = Some(Filter::Without(Vec::new()));
+            return Carried;
+        }
+        if name == "cookie" && !state.in_doubt && state.is_own(name) && !state.empty.contains(name)
+        {
+            state.filter = filters::filtered(to, value, state.filter.as_ref());
+            if state.filter.is_some() {
+                return Different(FILTERED);
+            }
+        }
         if name == "cookie" && is_part_of(value, to) && !state.in_doubt {
             // Without cookies, nothing is left after the substitution.
             let has_cookies = cel::has_field(name);
-            let is_own = !state.vague.contains(name) && !state.request.contains_key(name);
+            let is_own = state.is_own(name);
             let is_there = match has_cookies.filter(|_| is_own && !state.empty.contains(name)) {
                 Some(condition) => self.ask(&condition, None, state),
                 None => Some(!state.empty.contains(name)),
@@ -444,6 +518,54 @@ impl<'p> Run<'p> {
         )
     }
 
+    /// A call of a function.
+    fn other(&self, name: &str, words: &[Word], state: &mut State) -> Becomes {
+        match name {
+            "hash_data" if self.hashed(words, state) => Carried,
+            "hash_data" => {
+                state.store_unknown = true;
+                Left(KEY)
+            }
+            "cookie.parse" => Nothing("cookies are always read"),
+            "std.log" | "std.syslog" | "std.collect" => Nothing("the access log is by request"),
+            "synthetic" => Different("the body of an answer is its reason"),
+            "ban" | "std.ban" => Left("use `plimsoll purge` with a prefix or a tag"),
+            _ if is_harmless(name) => {
+                state.store_unknown = true;
+                Left("this function is not known here, so nothing is stored")
+            }
+            _ => Unprotected("this function is not known here"),
+        }
+    }
+
+    /// Adds what `hash_data` names to the key. Returns whether the key has it.
+    pub(super) fn hashed(&self, words: &[Word], state: &mut State) -> bool {
+        let (only, cookie) = match words {
+            [Word::Sign("("), inner @ .., Word::Sign(")")] => match inner {
+                [Word::Name(name)] => (name.to_ascii_lowercase(), None),
+                _ => (String::new(), store::cookie(inner)),
+            },
+            _ => (String::new(), None),
+        };
+        let is_fixed = matches!(words, [Word::Sign("("), Word::Text(_), Word::Sign(")")]);
+        if is_fixed || matches!(only.as_str(), "req.url" | "req.http.host" | "server.ip") {
+            return true;
+        }
+        let name = only.strip_prefix("req.http.").unwrap_or_default();
+        let changed = state.vague.contains(name) || state.request.contains_key(name);
+        let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        let is_own = is_free(name) && !PRIVATE.contains(&name) && !changed;
+        let of_conditions = name.starts_with("if-") || name == "range";
+        match cookie.or_else(|| state.cookies.get(name).cloned()) {
+            Some(cookie) => add(&mut state.keys.cookies, cookie),
+            None if is_own && name.bytes().all(token) && !of_conditions => {
+                add(&mut state.keys.fields, name);
+            }
+            None => return false,
+        }
+        !state.in_doubt
+    }
+
     fn unset(&self, what: &str, state: &mut State) -> Becomes {
         if let Some(name) = request_field(what) {
             // Requests with some cookies are passed with them, and some are in the key.
@@ -458,11 +580,14 @@ impl<'p> Run<'p> {
                 return Left(IN_DOUBT);
             }
             if !is_free(name) {
-                return Nothing("fields of one connection are never passed on");
+                return Nothing(OF_CONNECTION);
             }
             state.request.insert(name.to_owned(), None);
             state.vague.remove(name);
             state.empty.remove(name);
+            if name == "cookie" {
+                state.filter = None;
+            }
             return Carried;
         }
         let Some(name) = response_field(what) else {
@@ -484,8 +609,31 @@ impl<'p> Run<'p> {
     }
 }
 
+/// `if (req.http.X) { unset req.http.X; }`
+fn removes_what_is_there(arms: &[Arm]) -> bool {
+    let [(Some(condition), body)] = arms else { return false };
+    let [Expr::Is(name)] = comparisons(condition)[..] else { return false };
+    let is_removed = |stmt: &Stmt| matches!(&stmt.kind, Kind::Unset(what) if what == name);
+    !is_negated(condition) && !body.is_empty() && body.iter().all(is_removed)
+}
+
+/// Whether a condition reads only the request.
+fn is_of_request(expr: &Expr) -> bool {
+    comparisons(expr).iter().all(|one| match one {
+        Expr::Compare(name, ..) | Expr::Is(name) => {
+            name.strip_prefix("be").unwrap_or(name).starts_with("req.")
+        }
+        _ => false,
+    })
+}
+
+/// Whether a text is a name of a host, with a port if it has one.
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:".contains(&b))
+}
+
 /// Whether a condition has a negation.
-fn is_negated(expr: &Expr) -> bool {
+pub(super) fn is_negated(expr: &Expr) -> bool {
     match expr {
         Expr::Or(all) | Expr::And(all) => all.iter().any(is_negated),
         Expr::Not(_) => true,
@@ -561,7 +709,8 @@ fn set_url(to: &str, value: &[Word], state: &mut State) -> Becomes {
 /// A lifetime of all responses.
 fn set_lifetime(to: &str, value: &[Word], state: &mut State) -> Becomes {
     let mut usual = Lifetime { status: all_statuses(), ..Lifetime::default() };
-    let Some(why) = store::set_of(to, value, &mut usual) else {
+    let found = store::set_of(to, value, &mut usual);
+    let Some(why) = found.filter(|_| to != "beresp.ttl" || !state.has_expired) else {
         state.store_unknown |= to == "beresp.ttl";
         return Left(AGES);
     };
@@ -573,53 +722,6 @@ fn set_lifetime(to: &str, value: &[Word], state: &mut State) -> Becomes {
     let is_new = (usual.ttl, usual.grace) != (None, None) && !list.iter().any(is_usual);
     list.extend(is_new.then_some(usual));
     Different(why)
-}
-
-/// A call of a function.
-fn other(name: &str, words: &[Word], state: &mut State) -> Becomes {
-    match name {
-        "hash_data" if hashed(words, state) => Carried,
-        "hash_data" => {
-            state.store_unknown = true;
-            Left(KEY)
-        }
-        "cookie.parse" => Nothing("cookies are always read"),
-        "std.log" | "std.syslog" | "std.collect" => Nothing("the access log is by request"),
-        "synthetic" => Different("the body of an answer is its reason"),
-        "ban" | "std.ban" => Left("use `plimsoll purge` with a prefix or a tag"),
-        _ if is_harmless(name) => {
-            state.store_unknown = true;
-            Left("this function is not known here, so nothing is stored")
-        }
-        _ => Unprotected("this function is not known here"),
-    }
-}
-
-/// Adds what `hash_data` names to the key. Returns whether the key has it.
-fn hashed(words: &[Word], state: &mut State) -> bool {
-    let (only, cookie) = match words {
-        [Word::Sign("("), inner @ .., Word::Sign(")")] => match inner {
-            [Word::Name(name)] => (name.to_ascii_lowercase(), None),
-            _ => (String::new(), store::cookie(inner)),
-        },
-        _ => (String::new(), None),
-    };
-    if matches!(only.as_str(), "req.url" | "req.http.host" | "server.ip") {
-        return true;
-    }
-    let name = only.strip_prefix("req.http.").unwrap_or_default();
-    let changed = state.vague.contains(name) || state.request.contains_key(name);
-    let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    let is_own = is_free(name) && !PRIVATE.contains(&name) && !changed;
-    let of_conditions = name.starts_with("if-") || name == "range";
-    match cookie.or_else(|| state.cookies.get(name).cloned()) {
-        Some(cookie) => add(&mut state.keys.cookies, cookie),
-        None if is_own && name.bytes().all(token) && !of_conditions => {
-            add(&mut state.keys.fields, name);
-        }
-        None => return false,
-    }
-    !state.in_doubt
 }
 
 /// Whether a statement changes a field that clients get, and nothing else.
@@ -637,6 +739,7 @@ pub(super) fn is_usual(one: &Lifetime) -> bool {
 
 const STORED: &str = "it would change stored responses, not only what clients see";
 const GZIP: &str = "only stored responses are coded, for each client that accepts it";
+pub(super) const OF_CONNECTION: &str = "fields of one connection are never passed on";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
 
 /// Whether the program replaces X-Forwarded-For, instead of adding to it as Varnish does.

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use imported::{Parsed, SyntaxError};
 use imported::note::Place;
+use imported::{Parsed, SyntaxError};
 
 /// A word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,11 @@ pub(crate) fn tokens(file: &Rc<str>, text: &str) -> Parsed<Vec<Token>> {
         } else if rest.starts_with("/*") {
             let end = rest.find("*/");
             (None, end.ok_or_else(|| SyntaxError::at(&at, "a comment is not closed"))? + 2)
+        } else if rest.starts_with("C{") {
+            // A program in C, as a statement that is not known.
+            let end = rest.find("}C").ok_or_else(|| SyntaxError::at(&at, "C{ is not closed"))?;
+            all.push(Token { word: Word::Name("inline_c".to_owned()), at: at.clone() });
+            (Some(Word::Sign(";")), end + 2)
         } else if let Some((text, length)) = quoted(rest) {
             let text = text.ok_or_else(|| SyntaxError::at(&at, "a text is not closed"))?;
             (Some(Word::Text(text)), length)

@@ -5,10 +5,14 @@
 mod backends;
 mod cases;
 mod conditions;
+mod dialect;
 mod doubts;
 mod eval;
+mod filters;
+mod late;
 mod lexer;
 mod parser;
+mod responses;
 mod state;
 mod store;
 mod texts;
@@ -17,26 +21,31 @@ mod translate;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use ::conditions::Lists;
 
-use self::cases::{Case, QUESTIONS_MAX};
+use self::cases::{Case, QUESTIONS_FEW, QUESTIONS_MAX};
 use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
+use self::responses::ResponseRule;
 use self::state::{Changes, End, PRIVATE, Request, State};
-use imported::{Parsed, SyntaxError};
 use imported::cel::{self, Cel};
 use imported::input::Input;
 use imported::limits::{CONDITIONS_MAX, ROUTES_MAX};
 use imported::note::{Fate, Notes, Place};
-use imported::route::{Action, Keys, Path, add, change};
+use imported::route::{Action, Keys, Lifetime, Path, add, change};
 use imported::table::is_one;
 use imported::tree::{Section, Tree, Value};
+use imported::{Parsed, SyntaxError};
 
 /// The address of the listener. VCL has no address, and other machines must not reach the listener
 /// by mistake.
 const ADDRESS: &str = "127.0.0.1:6081";
+
+/// The parameter default_ttl of varnishd, unless it is set.
+const DEFAULT_TTL: Duration = Duration::from_secs(120);
 
 /// Imports a text.
 ///
@@ -45,6 +54,9 @@ const ADDRESS: &str = "127.0.0.1:6081";
 pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree, Notes)> {
     let mut program = Program::default();
     parse(file, text, input, &mut program)?;
+    if !program.is_recent {
+        dialect::modernise(&mut program);
+    }
     let (mut tree, mut notes) = (Tree::default(), std::mem::take(&mut input.notes));
     let at = Place::new(file, 1);
     let forwards = !eval::replaces_forwarded(&program);
@@ -53,8 +65,9 @@ pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree
     let mut listen = Section::new("listen");
     listen.set("address", ADDRESS, "not in VCL: see -a of varnishd");
     tree.add(listen);
-    let text = "addresses and sizes are flags of varnishd (-a, -s): write them into [[listen]] \
-                and [store]; the listener is on loopback only";
+    let text = "addresses, sizes and the lifetime of responses that have none are flags of \
+                varnishd (-a, -s, -t): write them into [[listen]], [store] and [[route.lifetime]]; \
+                the listener is on loopback only, and such responses live for 2 minutes";
     notes.other(&at, "varnishd", Fate::Different, text);
     let Named { hosts, mut paths, mut methods } = named(&program);
     // These methods are orders to Varnish, and say nothing about other requests.
@@ -90,9 +103,15 @@ pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree
         checked: RefCell::default(),
         named_lists: BTreeSet::new(),
         questions_max: QUESTIONS_MAX,
+        in_sub: "",
+        enclosing: Vec::new(),
+        rules: BTreeMap::new(),
+        sent_hosts: BTreeSet::new(),
     };
     run.read_lists();
     run.routes()?;
+    run.write_rules();
+    run.write_sent_hosts();
     run.compression();
     // The runs that follow ask nothing, so what they do not know is no loss.
     let known = run.fates.clone();
@@ -146,6 +165,15 @@ struct Run<'p> {
     named_lists: BTreeSet<String>,
     /// The most questions of one run.
     questions_max: usize,
+    /// The subroutine of Varnish that is run.
+    in_sub: &'static str,
+    /// What holds where a statement of `vcl_backend_response` is run, for all cells alike. `None`:
+    /// a condition that our file cannot have.
+    enclosing: Vec<Option<Cel>>,
+    /// The rules that statements of `vcl_backend_response` become.
+    rules: BTreeMap<usize, Vec<ResponseRule>>,
+    /// Upstreams that are sent a host of the program: the upstream, the host.
+    sent_hosts: BTreeSet<(String, String)>,
 }
 
 /// What the requests of a cell, or of a case of a cell, get.
@@ -154,6 +182,7 @@ struct Cell {
     action: Action,
     store: bool,
     request: Changes,
+    defaults: BTreeMap<String, String>,
     response: Changes,
     keys: Keys,
     codes: bool,
@@ -193,6 +222,19 @@ impl Run<'_> {
         }
     }
 
+    /// Writes an upstream for each host that the program sends to a backend.
+    fn write_sent_hosts(&mut self) {
+        for (name, host) in std::mem::take(&mut self.sent_hosts) {
+            let of_name = |one: &&Section| one.text("name") == Some(&name);
+            let Some(mut section) = self.tree.all("upstream").find(of_name).cloned() else {
+                continue;
+            };
+            section.set("name", sends(&name, &host), "req.http.host");
+            section.set("host", host, "req.http.host");
+            self.tree.add(section);
+        }
+    }
+
     /// The access lists that conditions can name.
     fn read_lists(&mut self) {
         for list in &self.program.lists {
@@ -205,13 +247,16 @@ impl Run<'_> {
 
     /// Writes the routes, with conditions if that does not take too much.
     fn routes(&mut self) -> Parsed<()> {
-        let found = match self.cells() {
-            Some(found) => found,
-            None => {
-                (self.steps, self.questions_max) = (0, 0);
-                let text = "the program has too many cases";
-                self.cells().ok_or_else(|| SyntaxError::at(&self.at, text))?
+        let found = loop {
+            if let Some(found) = self.cells() {
+                break found;
             }
+            if self.questions_max == 0 {
+                return Err(SyntaxError::at(&self.at, "the program has too many cases"));
+            }
+            let most = cases::fewer(self.questions_max);
+            let most = if most < QUESTIONS_FEW { 0 } else { most };
+            (self.steps, self.questions_max) = (0, most);
         };
         // Whether any cell codes its responses must be known before the first route is written.
         for (host, cells) in &found {
@@ -326,7 +371,8 @@ impl Run<'_> {
         for (method, cells) in all {
             // Only responses to GET and HEAD are stored.
             let (cells, is_usual) = match method == "HEAD" {
-                true => (cells.clone(), cells == get),
+                true if cells == get => (cells, true),
+                true => (without_store(&cells), false),
                 false => (without_store(&cells), without_store(&cells) == unsafe_get),
             };
             match groups.iter_mut().find(|one| one.cells == cells && one.is_usual == is_usual) {
@@ -384,9 +430,25 @@ impl Run<'_> {
             store = false;
         }
         if !self.forwards {
-            state.request.insert("x-forwarded-for".to_owned(), None);
+            state.request.entry("x-forwarded-for".to_owned()).or_insert(None);
         }
-        let action = self.action(&state);
+        // The upstream must not read the cookies that the program takes out of a request whose
+        // response is stored.
+        if state.filter.is_some() && state.is_own("cookie") {
+            match state.empty.contains("cookie") {
+                true => drop(state.request.insert("cookie".to_owned(), None)),
+                false => store = false,
+            }
+        }
+        // A request without cookies gets the same as one whose cookies are removed.
+        if store && self.program.removes("req.http.cookie") && state.lacks("cookie") {
+            state.request.entry("cookie".to_owned()).or_insert(None);
+        }
+        let mut action = self.action(&state);
+        if let (Action::Upstream(name), Some(host)) = (&mut action, &state.host) {
+            self.sent_hosts.insert((name.clone(), host.clone()));
+            *name = sends(name, host);
+        }
         if let Some(types) = state.codes.as_ref().filter(|_| store) {
             let all = self.codes.get_or_insert_with(|| types.clone());
             // An empty list is all types.
@@ -400,6 +462,7 @@ impl Run<'_> {
             action,
             store,
             request: state.request,
+            defaults: state.defaults,
             response: state.response,
             keys: state.keys,
             codes: state.codes.is_some(),
@@ -409,7 +472,12 @@ impl Run<'_> {
             Action::Upstream(_) if cell.store => cell,
             // Nothing else is written.
             Action::Upstream(_) => cell.without_store(),
-            _ => Cell { request: Changes::new(), response: Changes::new(), ..cell.without_store() },
+            _ => Cell {
+                request: Changes::new(),
+                defaults: BTreeMap::new(),
+                response: Changes::new(),
+                ..cell.without_store()
+            },
         }
     }
 
@@ -452,7 +520,7 @@ impl Run<'_> {
         cell.action.write(&mut route, from);
         if let Action::Upstream(_) = cell.action {
             match cell.store {
-                true => cell.keys.write(&mut route, "VCL"),
+                true => with_default(&cell.keys).write(&mut route, "VCL"),
                 false => route.set("store", false, "passed, or not known to be safe"),
             }
             if self.codes.is_some() && cell.store && !cell.codes {
@@ -460,6 +528,9 @@ impl Run<'_> {
             }
             for (name, value) in &cell.request {
                 change(route.below("route.request"), "set", name, value.as_deref(), "VCL");
+            }
+            for (name, value) in &cell.defaults {
+                change(route.below("route.request"), "default", name, Some(value), "VCL");
             }
             for (name, value) in cell.response.iter().filter(|(name, _)| *name != "via") {
                 change(route.below("route.response"), "set", name, value.as_deref(), "VCL");
@@ -567,6 +638,24 @@ impl Run<'_> {
             arms.iter().flat_map(|(_, body)| body).for_each(|one| self.write_note(one, sub));
         }
     }
+}
+
+/// The keys of a route with the lifetime that varnishd gives to responses that have none.
+fn with_default(keys: &Keys) -> Keys {
+    let mut keys = keys.clone();
+    let at = keys.lifetimes.iter().position(eval::is_usual).unwrap_or(keys.lifetimes.len());
+    let usual = keys.lifetimes.get(at).cloned().unwrap_or_default();
+    if usual.ttl.is_none() {
+        let status = Vec::new();
+        keys.lifetimes.insert(at, Lifetime { status, ttl: Some(DEFAULT_TTL), ..usual });
+    }
+    keys
+}
+
+/// The name of an upstream that is sent another host than the client's.
+fn sends(upstream: &str, host: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("{upstream}-{}", host.chars().map(plain).collect::<String>())
 }
 
 /// Who may purge.

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use super::lexer::{Token, Word, shown, tokens};
-use imported::{Parsed, SyntaxError};
 use imported::input::Input;
 use imported::limits::DEPTH_MAX;
 use imported::note::Place;
+use imported::{Parsed, SyntaxError};
 
 /// A file with all that it includes.
 #[derive(Debug, Default)]
@@ -21,12 +21,28 @@ pub(crate) struct Program {
     pub(crate) statements: usize,
     /// An included file cannot be read.
     pub(crate) unreadable: bool,
+    /// The file says that it is for Varnish 4 or later.
+    pub(crate) is_recent: bool,
+    /// In Varnish 3: a request that looks for a stored response removes it.
+    pub(crate) purges_on_hit: bool,
 }
 
 impl Program {
     /// The first block of this kind and name.
     pub(crate) fn block(&self, kind: &str, name: &str) -> Option<&Block> {
         self.blocks.iter().find(|block| block.kind == kind && block.name == name)
+    }
+
+    /// Whether a statement removes a field.
+    pub(crate) fn removes(&self, field: &str) -> bool {
+        fn in_body(body: &[Stmt], field: &str) -> bool {
+            body.iter().any(|stmt| match &stmt.kind {
+                Kind::Unset(what) => what == field,
+                Kind::If(arms) => arms.iter().any(|(_, body)| in_body(body, field)),
+                _ => false,
+            })
+        }
+        self.subs.iter().any(|(_, body)| in_body(body, field))
     }
 
     /// The statements of a subroutine; none if there is no such subroutine.
@@ -175,6 +191,7 @@ impl Reader<'_, '_, '_> {
         }
         match first.as_str() {
             "vcl" | "import" => {
+                self.program.is_recent |= first == "vcl";
                 self.until_semicolon()?;
                 self.input.notes.nothing(&at, "nothing depends on it");
             }
@@ -188,6 +205,11 @@ impl Reader<'_, '_, '_> {
                     .input
                     .include(&at, name, |file, text, input| parse(file, text, input, program))?;
                 self.program.unreadable |= !is_read;
+            }
+            "director" => {
+                let name = self.name()?;
+                let fields = self.members()?;
+                self.program.blocks.push(Block { at, kind: first, name, fields });
             }
             kind @ ("backend" | "probe") => {
                 let (kind, name) = (kind.to_owned(), self.name()?);
@@ -272,6 +294,27 @@ impl Reader<'_, '_, '_> {
             fields.push(Field { at, name, value, inner });
         }
         Ok(fields)
+    }
+
+    /// The kind of a director of Varnish 3, and its backends, up to the closing brace.
+    fn members(&mut self) -> Parsed<Vec<Field>> {
+        let (at, value) = (self.place(), self.name()?);
+        let mut all = vec![Field { at, name: "kind".to_owned(), value, inner: Vec::new() }];
+        self.expect("{")?;
+        while !self.has("}") {
+            let at = self.place();
+            if self.has("{") {
+                let (name, value) = ("member".to_owned(), String::new());
+                all.push(Field { at, name, value, inner: self.fields(1)? });
+            } else {
+                let name = self.name()?.trim_start_matches('.').to_owned();
+                let mut at = at;
+                self.input.notes.directive(&mut at, &format!(".{name}"));
+                self.until_semicolon()?;
+                self.input.notes.left(&at, "a director has no such setting here");
+            }
+        }
+        Ok(all)
     }
 
     /// Entries of an access list, up to the closing brace.
@@ -416,8 +459,11 @@ impl Reader<'_, '_, '_> {
             if matches!(self.peek(), Some(Word::Sign(")" | "&&" | "||"))) {
                 return Ok(Expr::Call(left));
             }
-            self.skip_operand()?;
-            return Ok(Expr::Unknown);
+            // The port of the listener.
+            if left != "std.port" {
+                self.skip_operand()?;
+                return Ok(Expr::Unknown);
+            }
         }
         for sign in ["==", "!=", "!~", "~", "<=", ">=", "<", ">"] {
             if self.has(sign) {

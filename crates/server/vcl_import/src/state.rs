@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::Questions;
+use super::filters::Filter;
 use super::lexer::Word;
 use imported::fields::is_free;
 use imported::route::{Keys, Path};
@@ -67,6 +68,14 @@ pub(crate) struct State {
     pub(super) absent: BTreeSet<String>,
     /// Fields that are there and empty.
     pub(super) empty: BTreeSet<String>,
+    /// Fields that are added to requests that lack them.
+    pub(super) defaults: BTreeMap<String, String>,
+    /// What substitutions left of the client's cookies.
+    pub(super) filter: Option<Filter>,
+    /// Responses whose lifetime is over are passed, so a later lifetime is not for them.
+    pub(super) has_expired: bool,
+    /// The host that is sent in place of the client's.
+    pub(crate) host: Option<String>,
     pub(super) questions: Questions,
 }
 
@@ -86,10 +95,26 @@ impl State {
         self.vague.contains("host") || self.vague.contains("req.url")
     }
 
+    /// The text that the program gave to a field, if it is the same for all requests of the cell.
+    pub(super) fn fixed(&self, name: &str) -> Option<&str> {
+        let value = self.request.get(name)?.as_deref()?;
+        (!self.vague.contains(name) && !value.contains('{')).then_some(value)
+    }
+
+    /// Whether the field is the client's own, as far as conditions ask.
+    pub(super) fn is_own(&self, name: &str) -> bool {
+        !self.vague.contains(name)
+            && !self.request.contains_key(name)
+            && !self.defaults.contains_key(name)
+    }
+
     /// A field of the request gets a value that is not carried. The client's own field is removed,
     /// so that no upstream takes it for that value.
     pub(super) fn hide(&mut self, name: &str) {
         self.vague.insert(name.to_owned());
+        if name == "cookie" {
+            self.filter = None;
+        }
         if is_free(name) && !PRIVATE.contains(&name) {
             self.request.insert(name.to_owned(), None);
         }

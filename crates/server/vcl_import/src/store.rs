@@ -11,6 +11,8 @@ use imported::route::{Lifetime, WITHOUT_LIFETIME, add, all_statuses};
 
 const WIDE: &str = "every parameter that our patterns match is left out of the key";
 
+const SLASHES: &str = "paths are passed on with the slashes that they have";
+
 /// A change of the URL that changes only the query. Returns how ours differs, or `None` for another
 /// change.
 pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
@@ -27,9 +29,17 @@ pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
             match (from.as_str(), to.as_str()) {
                 (r"\?.*" | r"\?.*$", "") if keys.drop.is_empty() => keys.query = Some("none"),
                 // The remainder of a query from which parameters were taken.
-                ("&&+" | "&+", "&")
+                ("&&+" | "&+" | "&&", "&")
                 | (r"\?&" | r"(\?&)" | r"\?&+", "?")
-                | (r"[?&]+$" | r"\?$" | r"(\?|&)$" | "&$" | r"\?&?$", "") => {}
+                | (
+                    r"[?&]+$" | r"[?|&]+$" | r"\?$" | r"(\?|&)$" | "&$" | r"\?&?$" | r"(\?&|\?|&)$"
+                    | r"(\?|\?&|&)$" | r"(\?&?)$",
+                    "",
+                ) => {}
+                // No request has a fragment, and one with a whole URL has its path here.
+                (r"\#.*$" | "#.*$" | r"\#.*" | "#.*", "") => {}
+                (r"^http[s]?://" | "^https?://" | r"^https?:\/\/", "") => {}
+                ("//" | "//+" | "/+", "/") => return Some(SLASHES),
                 (from, "" | "?" | r"\1" | "&") if keys.query != Some("none") => {
                     parameters(from)?.into_iter().for_each(|name| add(&mut keys.drop, name));
                     let is_wide =
@@ -44,11 +54,37 @@ pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
     }
 }
 
-/// The cookie whose value an expression is: `cookie.get("a")`.
+/// The cookie whose value an expression is: `cookie.get("a")`, or a substitution in the field. A
+/// text may come before it.
 pub(crate) fn cookie(value: &[Word]) -> Option<String> {
+    let value = match value {
+        [Word::Text(_), Word::Sign("+"), rest @ ..] => rest,
+        all => all,
+    };
     let (name, arguments) = call(value)?;
-    let [Word::Text(cookie)] = arguments[..] else { return None };
-    (name == "cookie.get").then(|| cookie.clone())
+    match arguments[..] {
+        [Word::Text(cookie)] if name == "cookie.get" => Some(cookie.clone()),
+        [Word::Name(field), Word::Text(pattern), Word::Text(value)]
+            if name == "regsub"
+                && field.eq_ignore_ascii_case("req.http.cookie")
+                && value == r"\1" =>
+        {
+            cookie_of(pattern)
+        }
+        _ => None,
+    }
+}
+
+/// The cookie whose value is the first group of an expression that matches the whole field.
+fn cookie_of(pattern: &str) -> Option<String> {
+    let starts = ["^.*?", "^.*", ".*?", ".*", r"^.*?(?:^|;\s*)"];
+    let ends = [";*.*$", ";?.*$", ".*$", ";*.*", ".*", "(;.*)?$", ";.*$"];
+    let rest = starts.iter().find_map(|start| pattern.strip_prefix(start))?;
+    let (name, rest) = rest.split_once('=')?;
+    let rest = ["([^;]*)", "([^;]+)"].iter().find_map(|value| rest.strip_prefix(value))?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    let is_name = !name.is_empty() && name.bytes().all(plain);
+    (is_name && ends.contains(&rest)).then(|| name.to_owned())
 }
 
 /// The part of a condition that is unknown, if it is the only one.
@@ -136,8 +172,7 @@ pub(crate) fn set_of(to: &str, value: &[Word], one: &mut Lifetime) -> Option<&'s
         return Some("they are validated at each use");
     }
     let [Word::Name(time)] = value else { return None };
-    let time =
-        units::duration(time).ok().filter(|time| *time <= Duration::from_secs(31_000_000))?;
+    let time = duration(time)?.min(YEAR);
     match to {
         "beresp.ttl" => {
             (one.ttl, one.overrule) = (Some(time), true);
@@ -149,6 +184,17 @@ pub(crate) fn set_of(to: &str, value: &[Word], one: &mut Lifetime) -> Option<&'s
         }
         "beresp.keep" => Some("a stale response is kept until it is evicted"),
         _ => None,
+    }
+}
+
+/// The longest lifetime.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// A duration. VCL has years, too.
+fn duration(text: &str) -> Option<Duration> {
+    match text.strip_suffix('y') {
+        Some(years) => Some(YEAR.saturating_mul(years.parse().ok()?)),
+        None => units::duration(text).ok(),
     }
 }
 

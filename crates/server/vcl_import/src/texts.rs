@@ -5,6 +5,9 @@ use super::state::Request;
 use imported::pattern::path_of;
 use imported::route::{Path, has_value};
 
+/// The address of the client, as our file writes it.
+pub(crate) const CLIENT: &str = "{client}";
+
 /// The text of a value in the form of our file, and whether the URL of the request follows it.
 pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool)> {
     let (mut out, mut rest) = (String::new(), value);
@@ -40,6 +43,10 @@ pub(crate) fn text_of(value: &[Word], request: &Request) -> Option<(String, bool
                 rest
             }
             [Word::Name(name)] if name == "req.url" => return Some((out, true)),
+            [Word::Name(name), rest @ ..] if name == "client.ip" => {
+                out.push_str(CLIENT);
+                rest
+            }
             _ => return None,
         };
         rest = match rest {

@@ -3,10 +3,11 @@
 //! A part whose result is known for the cell is left out. A field counts only if the program has
 //! not changed it before. See [`imported::url`] for URLs.
 
-use super::conditions::truth;
+use super::conditions::{is_blank, truth};
+use super::filters::Filter;
 use super::lexer::Word;
 use super::parser::{Expr, List};
-use super::state::State;
+use super::state::{State, request_field};
 use imported::cel::{self, Cel, PARTS_MAX};
 use imported::url::url;
 
@@ -43,10 +44,13 @@ pub(crate) fn condition(expr: &Expr, state: &mut State, lists: &[List]) -> Optio
 
 /// A field of the request as the client sent it. Varnish adds the client to X-Forwarded-For.
 fn own_field<'n>(name: &'n str, state: &State) -> Option<&'n str> {
-    let name = name.strip_prefix("req.http.")?;
-    let is_own = !state.vague.contains(name) && !state.request.contains_key(name);
-    (is_own && !matches!(name, "x-forwarded-for" | "host")).then_some(name)
+    let name = request_field(name)?;
+    (state.is_own(name) && !matches!(name, "x-forwarded-for" | "host")).then_some(name)
 }
+
+/// The difference of a condition on cookies of which some were taken out before.
+const TAKEN_OUT: &str =
+    "its condition is written, and cookies that were taken out before count, too";
 
 fn compare(
     left: &str,
@@ -56,19 +60,50 @@ fn compare(
     lists: &[List],
 ) -> Option<Translated> {
     let is_text = matches!(sign, "~" | "==" | "=");
+    if !is_text && left != "client.ip" {
+        return None;
+    }
     let exact = |found: Option<Cel>| found.map(|found| (found, ""));
     match (left, right) {
         ("client.ip", Word::Name(name)) if sign == "~" => {
             lists.iter().find(|list| list.name == *name).and_then(networks)?;
             exact(Some(Cel::one(format!("client.within({})", list_name(name)))))
         }
-        ("req.method", Word::Text(text)) if sign == "~" => exact(cel::matches("method", text)),
-        ("req.url", Word::Text(text)) if sign == "~" && !state.vague.contains("req.url") => {
+        ("req.method" | "bereq.method", Word::Text(text)) => {
+            exact(if sign == "~" { cel::matches("method", text) } else { cel::is("method", text) })
+        }
+        ("req.url" | "bereq.url", Word::Text(text))
+            if sign == "~" && !state.vague.contains("req.url") =>
+        {
             url(text, false)
         }
-        ("req.http.host", Word::Text(text)) if sign == "~" && !state.vague.contains("host") => {
+        ("req.http.host" | "bereq.http.host", Word::Text(text))
+            if sign == "~" && !state.vague.contains("host") =>
+        {
             let text = text.strip_prefix("(?i)").unwrap_or(text);
             exact(cel::matches("host", &format!("(?i){text}")))
+        }
+        ("req.http.host" | "bereq.http.host", Word::Text(text))
+            if !state.vague.contains("host") =>
+        {
+            exact(cel::is("host", &text.to_ascii_lowercase()))
+        }
+        // Nothing is left of the cookies.
+        ("req.http.cookie" | "bereq.http.cookie", Word::Text(text))
+            if is_text && is_blank(text) =>
+        {
+            own_field(left, state)?;
+            let none = Filter::Without(Vec::new());
+            exact(state.filter.as_ref().unwrap_or(&none).leaves_some().map(Cel::negated))
+        }
+        ("req.http.cookie" | "bereq.http.cookie", Word::Text(text))
+            if is_text && state.filter.is_some() =>
+        {
+            own_field(left, state)?;
+            let field = cel::field("cookie")?;
+            let found =
+                if sign == "~" { cel::matches(&field, text) } else { cel::is(&field, text) };
+            found.map(|found| (found, TAKEN_OUT))
         }
         // A comparison with nothing depends on whether the field is there.
         (name, Word::Text(text)) if is_text && !text.is_empty() => {

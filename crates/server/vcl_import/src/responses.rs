@@ -1,0 +1,402 @@
+//! Conditions on responses in `vcl_backend_response`, as rules.
+//!
+//! A rule is for all requests, so its condition also has what holds where the statement is run:
+//! the conditions around it, and that no branch before it has ended the subroutine.
+
+use std::time::Duration;
+
+use super::Run;
+use super::conditions::{comparisons, status_min, truth};
+use super::lexer::Word;
+use super::parser::{Arm, Expr, Kind, Stmt};
+use super::state::{Changes, PRIVATE, State, request_field, response_field};
+use super::{store, texts, translate};
+use imported::cel::{self, Cel, PARTS_MAX};
+use imported::fields::is_free;
+use imported::route::{Lifetime, change};
+use imported::table::Becomes::{self, Carried, Different, Left, Nothing};
+use imported::tree::Section;
+
+/// What responses become for which a condition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResponseRule {
+    when: Cel,
+    /// They are not stored.
+    is_passed: bool,
+    ttl: Option<Duration>,
+    grace: Option<Duration>,
+    changes: Changes,
+}
+
+/// The most rules of a file.
+const RULES_MAX: usize = 100;
+
+const PASSED: &str = "such responses are passed, and the next request asks again";
+const OURS: &str = "such responses are never stored";
+const OVER: &str = "a response with Set-Cookie, or whose lifetime is over, is not stored";
+const FAILED: &str = "the error of the server is passed on";
+const OTHERS: &str = "requests for which this holds are not answered from the store";
+const ENDED: &str = "what comes later in the program is done to all responses, unless this rule \
+                     says otherwise";
+
+/// What a condition says of a response.
+#[derive(Default)]
+struct Judged {
+    /// It holds if this holds. `None`: never.
+    when: Option<Cel>,
+    /// How the condition differs.
+    why: &'static str,
+    /// It also holds for responses whose lifetime is over, which are never stored here.
+    of_expired: bool,
+    /// It also holds for responses with Set-Cookie, which are not stored here.
+    of_cookies: bool,
+}
+
+impl Run<'_> {
+    /// The statements that follow are run only if this arm is taken.
+    pub(super) fn enter_arm(&mut self, arms: &[Arm], at: usize) {
+        if self.in_sub == "vcl_backend_response" {
+            let found = self.taken(&arms[..=at].iter().collect::<Vec<_>>());
+            self.enclosing.push(found);
+        }
+    }
+
+    /// The statements that follow are not run after an arm that ends the subroutine.
+    pub(super) fn leave_arms(&mut self, arms: &[Arm]) {
+        let ends = |(_, body): &Arm| body.iter().any(|stmt| matches!(stmt.kind, Kind::Return(_)));
+        if self.in_sub != "vcl_backend_response" {
+            return;
+        }
+        for at in (0..arms.len()).filter(|at| ends(&arms[*at])) {
+            // What follows does not matter to responses that are not stored.
+            let (condition, body) = &arms[at];
+            let judged = condition.as_ref().and_then(|one| self.judged(one));
+            let is_passed =
+                made(body, condition.as_ref(), &mut Vec::new()).is_some_and(|made| made.is_passed);
+            if is_passed || judged.is_some_and(|one| one.when.is_none()) {
+                continue;
+            }
+            let found = self.taken(&arms[..=at].iter().collect::<Vec<_>>()).map(Cel::negated);
+            self.enclosing.push(found);
+        }
+    }
+
+    /// The condition by which an arm is taken, for all cells alike.
+    fn taken(&self, arms: &[&Arm]) -> Option<Cel> {
+        let ((last, _), before) = arms.split_last()?;
+        let mut parts = Vec::new();
+        for (condition, _) in before {
+            parts.extend(self.judged(condition.as_ref()?)?.when.map(Cel::negated));
+        }
+        if let Some(condition) = last {
+            parts.push(self.judged(condition)?.when?);
+        }
+        (parts.len() <= PARTS_MAX).then(|| Cel::all(parts)).flatten()
+    }
+
+    /// Makes rules of the arms from `at` on, and writes the notes of the statements inside. Returns
+    /// whether that was possible.
+    pub(super) fn of_response(
+        &mut self,
+        id: usize,
+        arms: &[Arm],
+        at: usize,
+        state: &mut State,
+    ) -> bool {
+        let is_here = self.in_sub == "vcl_backend_response" && self.depth == 0 && !state.in_doubt;
+        let outer: Option<Vec<Cel>> = self.enclosing.iter().cloned().collect();
+        let Some(outer) = outer.filter(|_| is_here) else { return false };
+        let (mut rules, mut notes, mut of_expired) = (Vec::new(), Vec::new(), false);
+        for (nth, (condition, body)) in arms.iter().enumerate().skip(at) {
+            // A request for which it holds is another case, which is not stored.
+            if condition.as_ref().is_some_and(|one| self.is_of_others(one, state)) {
+                notes.extend(body.iter().map(|stmt| (stmt, Different(OTHERS))));
+                continue;
+            }
+            let judged = match condition {
+                None => None,
+                Some(condition) => match self.judged(condition) {
+                    Some(judged) if !asks_for_changed(condition, state) => Some(judged),
+                    _ => return false,
+                },
+            };
+            let is_known = judged.as_ref().is_none_or(|one| one.when.is_some());
+            let Some(made) = made(body, condition.as_ref(), &mut notes) else { return false };
+            let is_of_expired = judged.as_ref().is_some_and(|one| one.of_expired);
+            let is_of_cookies = judged.as_ref().is_some_and(|one| one.of_cookies);
+            // Responses whose lifetime is over are not stored here, so nothing is lost but what the
+            // original stores of them.
+            if (is_of_expired || is_of_cookies) && !made.is_passed {
+                notes.extend(body.iter().map(|stmt| (stmt, Left(OVER))));
+                continue;
+            }
+            of_expired |= is_of_expired;
+            if !made.is_passed && made.ttl.is_some() && (of_expired || state.has_expired) {
+                return false;
+            }
+            if !is_known {
+                notes.extend(body.iter().map(|stmt| (stmt, Nothing(OURS))));
+                continue;
+            }
+            let asked: Vec<&Arm> = arms[..=nth].iter().collect();
+            let is_asked = |arm: &&&Arm| {
+                std::ptr::eq(**arm, &arms[nth])
+                    || !arm.0.as_ref().is_some_and(|one| self.is_of_others(one, state))
+            };
+            let asked: Vec<&Arm> = asked.iter().filter(is_asked).copied().collect();
+            let Some(own) = self.taken(&asked) else { return false };
+            let when = Cel::all(outer.iter().cloned().chain([own]).collect());
+            let Some(when) = when.filter(|one| cel::check_response(one, &self.lists).is_some())
+            else {
+                return false;
+            };
+            if let Some(why) = judged.map(|one| one.why).filter(|why| !why.is_empty()) {
+                notes.extend(body.iter().map(|stmt| (stmt, Left(why))));
+            }
+            if made.has_effect() {
+                rules.push(ResponseRule { when, ..made });
+            }
+        }
+        state.has_expired |=
+            of_expired && !state.keys.lifetimes.iter().any(|one| one.ttl.is_some());
+        let others = self.rules.iter().filter(|(other, _)| **other != id);
+        if others.map(|(_, rules)| rules.len()).sum::<usize>() + rules.len() > RULES_MAX {
+            return false;
+        }
+        self.rules.insert(id, rules);
+        notes.iter().for_each(|(stmt, becomes)| self.mark(stmt, becomes));
+        true
+    }
+
+    /// Whether a condition reads only what differs between clients, and does not hold in this case.
+    fn is_of_others(&self, expr: &Expr, state: &State) -> bool {
+        let is_of_client = |one: &Expr| match one {
+            Expr::Compare(name, ..) | Expr::Is(name) => {
+                request_field(name).is_some_and(|name| PRIVATE.contains(&name))
+            }
+            _ => false,
+        };
+        comparisons(expr).into_iter().all(is_of_client)
+            && truth(expr, &mut state.clone()) == Some(false)
+    }
+
+    /// A condition in our language, whatever the cell is. `None`: our language cannot say it.
+    fn judged(&self, expr: &Expr) -> Option<Judged> {
+        let when = |found: Cel| Some(Judged { when: Some(found), ..Judged::default() });
+        match expr {
+            Expr::Or(all) | Expr::And(all) if all.len() > PARTS_MAX => None,
+            Expr::Or(all) | Expr::And(all) => {
+                let (mut parts, mut judged) = (Vec::new(), Judged::default());
+                for one in all {
+                    let one = self.judged(one)?;
+                    judged.of_expired |= one.of_expired;
+                    judged.of_cookies |= one.of_cookies;
+                    judged.why = if one.why.is_empty() { judged.why } else { one.why };
+                    match (one.when, expr) {
+                        (Some(part), _) => parts.push(part),
+                        (None, Expr::Or(_)) => {}
+                        (None, _) => return Some(Judged { when: None, ..judged }),
+                    }
+                }
+                let is_or = matches!(expr, Expr::Or(_));
+                judged.when = if is_or { Cel::any(parts) } else { Cel::all(parts) };
+                Some(judged)
+            }
+            Expr::Not(inner) if is_fresh(inner) => {
+                Some(Judged { of_expired: true, ..Judged::default() })
+            }
+            Expr::Not(inner) if is_cookie(inner) => when(Cel::one("response['set-cookie'] == ''")),
+            Expr::Not(inner) => {
+                let judged = self.judged(inner)?;
+                let found = judged.when.filter(|_| !judged.of_expired && !judged.of_cookies)?;
+                Some(Judged { when: Some(found.negated()), ..judged })
+            }
+            Expr::Compare(left, sign @ ("<=" | "<" | "=="), Word::Name(zero))
+                if left == "beresp.ttl" && (zero != "1s" || *sign == "<") =>
+            {
+                is_zero(zero).then(|| Judged { of_expired: true, ..Judged::default() })
+            }
+            Expr::Is(name) if is_never(name) => Some(Judged::default()),
+            leaf if is_cookie(leaf) => Some(Judged { of_cookies: true, ..Judged::default() }),
+            Expr::Is(name) => {
+                let field = cel::response(name.strip_prefix("beresp.http.")?)?;
+                when(Cel::one(format!("{field} != ''")))
+            }
+            Expr::Compare(left, sign, Word::Name(number)) if left == "beresp.status" => {
+                let number: u16 = number.parse().ok()?;
+                let is_sign = ["==", "!=", "<", "<=", ">", ">="].contains(sign);
+                is_sign.then(|| Cel::one(format!("status {sign} {number}"))).and_then(when)
+            }
+            Expr::Compare(left, sign, Word::Text(text)) if left.starts_with("beresp.http.") => {
+                let field = cel::response(left.strip_prefix("beresp.http.")?)?;
+                let found = match *sign {
+                    "~" | "!~" => cel::matches(&field, text)?,
+                    "==" | "!=" => cel::is(&field, text)?,
+                    _ => return None,
+                };
+                let is_positive = matches!(*sign, "~" | "==");
+                when(if is_positive { found } else { found.negated() })
+            }
+            Expr::Compare(left, ..) if left.starts_with("bereq.") || left.starts_with("req.") => {
+                let mut any = State::default();
+                let (found, why) = translate::condition(expr, &mut any, &self.program.lists)?;
+                Some(Judged { when: Some(found), why, ..Judged::default() })
+            }
+            Expr::Compare(..) | Expr::Call(_) | Expr::Unknown => None,
+        }
+    }
+
+    /// Writes the rules, in the order of the program.
+    pub(super) fn write_rules(&mut self) {
+        let mut count = 0;
+        for rule in std::mem::take(&mut self.rules).into_values().flatten() {
+            count += 1;
+            let mut section = Section::new("rule");
+            let from = "vcl_backend_response";
+            section.set("name", format!("response-{count}"), from);
+            section.set("when", rule.when.text(), from);
+            section.set_some("store", rule.is_passed.then_some(false), from);
+            if !rule.is_passed {
+                section.set_some("ttl", rule.ttl, from);
+                section.set_some("overrule", rule.ttl.map(|_| true), from);
+                section.set_some("grace", rule.grace, from);
+                section.set_some("error_grace", rule.grace, from);
+            }
+            for (name, value) in &rule.changes {
+                change(section.below("rule.response"), "set", name, value.as_deref(), from);
+            }
+            self.tree.add(section);
+        }
+    }
+}
+
+impl ResponseRule {
+    fn has_effect(&self) -> bool {
+        self.is_passed || self.ttl.is_some() || self.grace.is_some() || !self.changes.is_empty()
+    }
+}
+
+/// What the statements of an arm do to a response. `None`: something that no rule does.
+fn made<'s>(
+    body: &'s [Stmt],
+    condition: Option<&Expr>,
+    notes: &mut Vec<(&'s Stmt, Becomes)>,
+) -> Option<ResponseRule> {
+    let mut made = ResponseRule {
+        when: Cel::one("true"),
+        is_passed: false,
+        ttl: None,
+        grace: None,
+        changes: Changes::new(),
+    };
+    let mut life = Lifetime::default();
+    for stmt in body {
+        let becomes = match &stmt.kind {
+            Kind::Return(words) => match words.first() {
+                Some(Word::Name(name)) if name == "deliver" => match made.is_passed {
+                    true => Carried,
+                    false => Different(ENDED),
+                },
+                Some(Word::Name(name))
+                    if matches!(name.as_str(), "abandon" | "retry")
+                        && condition.is_some_and(|one| status_min(one) >= 500) =>
+                {
+                    made.is_passed = true;
+                    Left(FAILED)
+                }
+                Some(Word::Name(name)) if matches!(name.as_str(), "pass" | "hit_for_pass") => {
+                    made.is_passed = true;
+                    Different(PASSED)
+                }
+                _ => return None,
+            },
+            Kind::Set(to, value) => match to.as_str() {
+                "beresp.uncacheable" => {
+                    made.is_passed |= *value == [Word::Name("true".to_owned())];
+                    Different(PASSED)
+                }
+                "beresp.do_stream" | "beresp.do_gunzip" => Nothing("bodies are always streamed"),
+                "beresp.do_gzip" | "beresp.do_esi" => {
+                    Left("it is not done for some responses only")
+                }
+                "beresp.ttl" | "beresp.grace" | "beresp.keep" => {
+                    let why = store::set_of(to, value, &mut life)?;
+                    if to == "beresp.ttl" && life.ttl.is_some_and(|ttl| ttl.is_zero()) {
+                        made.is_passed = true;
+                    }
+                    (made.ttl, made.grace) = (life.ttl, life.grace);
+                    Different(why)
+                }
+                to => {
+                    let name = response_field(to)?;
+                    let text = match &value[..] {
+                        [Word::Text(text)] if !imported::route::has_value(text) => text.clone(),
+                        _ => texts::text_of(value, &Default::default())
+                            .filter(|(text, with_path)| !with_path && !text.contains('{'))
+                            .map(|(text, _)| text)
+                            .unwrap_or_default(),
+                    };
+                    match text.is_empty() || !is_free(name) {
+                        true => Left("the value is not a fixed text"),
+                        false => {
+                            made.changes.insert(name.to_owned(), Some(text));
+                            Carried
+                        }
+                    }
+                }
+            },
+            Kind::Unset(what) => {
+                let name = response_field(what)?;
+                match is_free(name) {
+                    true => {
+                        made.changes.insert(name.to_owned(), None);
+                        Carried
+                    }
+                    false => Left("this field cannot be changed"),
+                }
+            }
+            Kind::Other(name, _) if name == "std.log" || name == "std.syslog" => {
+                Nothing("the access log is by request")
+            }
+            Kind::Other(..) | Kind::Call(_) | Kind::If(_) => return None,
+        };
+        notes.push((stmt, becomes));
+    }
+    Some(made)
+}
+
+/// The lifetime is not over.
+fn is_fresh(expr: &Expr) -> bool {
+    match comparisons(expr)[..] {
+        [Expr::Compare(left, ">", Word::Name(zero))] => left == "beresp.ttl" && is_zero(zero),
+        _ => false,
+    }
+}
+
+/// Whether a condition asks for Set-Cookie alone.
+fn is_cookie(expr: &Expr) -> bool {
+    matches!(expr, Expr::Is(name) if name == "beresp.http.set-cookie")
+}
+
+/// What is never true of a response that is stored, or is never true here.
+fn is_never(name: &str) -> bool {
+    matches!(name, "bereq.retries" | "bereq.uncacheable" | "beresp.was_304")
+}
+
+/// Whether a condition asks for a field that the program has changed before. A rule sees the field
+/// of the upstream.
+fn asks_for_changed(expr: &Expr, state: &State) -> bool {
+    comparisons(expr).into_iter().any(|one| match one {
+        Expr::Compare(left, ..) | Expr::Is(left) => {
+            // Where Set-Cookie is left, the response is not stored anyway.
+            response_field(left)
+                .is_some_and(|name| name != "set-cookie" && state.response.contains_key(name))
+        }
+        _ => false,
+    })
+}
+
+/// Nothing, or less than a second: our lifetimes are whole seconds.
+fn is_zero(text: &str) -> bool {
+    matches!(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()), "0" | "0.0") || text == "1s"
+}
