@@ -100,12 +100,9 @@ fn default(arms: &[Arm], state: &mut State) -> Option<(String, String)> {
             Kind::If(arms) => {
                 let mut taken = None;
                 for (condition, inner) in arms {
-                    match condition.as_ref().map_or(Some(true), |one| truth(one, state))? {
-                        true => {
-                            taken = Some(inner);
-                            break;
-                        }
-                        false => {}
+                    if condition.as_ref().map_or(Some(true), |one| truth(one, state))? {
+                        taken = Some(inner);
+                        break;
                     }
                 }
                 body = taken?;

@@ -398,7 +398,7 @@ const PARSERS: &[Parser] = &[
         target: "tools/fuzz/fuzz_targets/import_nginx.rs",
     },
     Parser {
-        file: "crates/server/import/src/vcl/parser.rs",
+        file: "crates/server/vcl_import/src/parser.rs",
         function: "parse",
         target: "tools/fuzz/fuzz_targets/import_vcl.rs",
     },
