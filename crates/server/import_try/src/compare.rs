@@ -225,6 +225,11 @@ fn differences(
         return all;
     }
     let is_page = one.is_hit.is_none();
+    if is_page && request.method == "PURGE" {
+        // Each server reports in its own words what it purged.
+        return all;
+    }
+    let targets = [&one.echo, &other.echo].map(|echo| echo.as_ref().map(|echo| &echo.target));
     let is_error = is_page && theirs.status >= 400;
     // Squid's own X-Cache comes with another field.
     let is_squid = theirs.field("x-cache-lookup").is_some();
@@ -233,6 +238,8 @@ fn differences(
             || is_page && OWN_OF_PAGES.contains(&name)
             || is_error && OWN_OF_ERRORS.contains(&name)
             || is_squid && name == "x-cache"
+            // The origin makes it of the target.
+            || name == "etag" && targets[0] != targets[1]
     };
     fields(theirs, ours, skipped, "response field", request, &mut all);
     let is_coded = [theirs, ours].iter().any(|one| one.field("content-encoding").is_some());
@@ -370,7 +377,7 @@ fn explained<'n>(
     let words: &[&str] = match () {
         () if kind.contains("source") => &["cache", "store", "expires", "valid", "bypass"],
         () if kind.starts_with("status 3") || kind.contains("location") => {
-            &["return", "rewrite", "redirect", "location", "Host"]
+            &["return", "rewrite", "redirect", "location", "host"]
         }
         () if kind.contains("503") || kind.contains("429") => &["limit_req", "limit_conn"],
         () if kind.contains("404 and") || kind.contains("and 404") => &["root", "alias"],
@@ -386,13 +393,13 @@ fn explained<'n>(
     let score = |note: &Note| {
         let text = format!("{} {}", note.directive, note.why).to_ascii_lowercase();
         let about = 4 * usize::from(text.contains(field));
-        let words = 3 * usize::from(words.iter().any(|word| note.directive.contains(word)));
+        let words = 3 * usize::from(words.iter().any(|word| text.contains(word)));
         let near = request.place.as_ref().map_or(0, |(file, first, last)| {
             let is_inside = note.file == *file && (*first..=*last).contains(&note.line);
             // The fewer lines, the nearer.
             usize::from(is_inside) * if last - first < 40 { 3 } else { 2 }
         });
-        let closed = 2 * usize::from(
+        let closed = 3 * usize::from(
             note.fate == Fate::Unprotected
                 && (difference.ours == "403" || difference.ours == "501"),
         );

@@ -45,6 +45,8 @@ fn alternatives(chars: &[char], at: &mut usize) -> String {
                     other => other.to_string(),
                 }
             }
+            // A dot matches itself.
+            '.' if !matches!(chars.get(*at), Some('*' | '+' | '?' | '{')) => ".".to_owned(),
             '.' => "a".to_owned(),
             '^' | '$' => continue,
             other => other.to_string(),
@@ -115,6 +117,7 @@ mod tests {
             (r"^(?<name>www\.)?example\.com$", "www.example.com"),
             (r"/(?!x)y", "/y"),
             (r"~", "~"),
+            ("^www.example.com", "www.example.com"),
         ] {
             assert_eq!(sample(expression), expected, "{expression}");
         }
