@@ -187,7 +187,9 @@ pub(crate) fn compare(
         }
     }
     for (difference, request) in &mut kinds {
-        difference.note = explained(difference, request, &imported.notes).map(Note::to_string);
+        let everywhere = EVERYWHERE.iter().find(|(kind, _)| difference.kind.starts_with(kind));
+        let note = explained(difference, request, &imported.notes).map(Note::to_string);
+        difference.note = everywhere.map(|(_, why)| (*why).to_owned()).or(note);
     }
     let mut differences: Vec<Difference> = kinds.into_iter().map(|(one, _)| one).collect();
     differences.sort_by_key(|difference| std::cmp::Reverse(difference.count));
@@ -365,6 +367,20 @@ fn curl(request: &Request) -> String {
     )
 }
 
+/// Kinds of differences that no line of a file causes (docs/import.md, differences that have no
+/// note).
+const EVERYWHERE: &[(&str, &str)] = &[
+    ("status 200 and 206", "every import: ours sends the range of a response that it stores"),
+    (
+        "status 206 and 200",
+        "every import: a range of a response that is not stored is the origin's",
+    ),
+    (
+        "field at the upstream if-none-match",
+        "every import: a condition of the client goes to the origin only if nothing is stored",
+    ),
+];
+
 /// The note that explains a difference best: about the same field, or in the lines that the
 /// request is for.
 fn explained<'n>(
@@ -485,6 +501,16 @@ mod tests {
         let report =
             compare(&[request(), request()], &theirs, &theirs, &Members::new(), &imported(vec![]));
         assert!(report.is_alike());
+        // What holds for every import is said in place of a note.
+        let report = compare(
+            &[request()],
+            &[answer(200, &[])],
+            &[answer(206, &[])],
+            &Members::new(),
+            &imported(vec![]),
+        );
+        let note = report.differences[0].note.as_deref();
+        assert!(note.is_some_and(|note| note.starts_with("every import: ")), "{report:?}");
         // What was not sent is not alike.
         let report = compare(
             &[request(), request()],
