@@ -23,7 +23,13 @@ http {
     ssl_certificate /etc/letsencrypt/live/shop.example/fullchain.pem;
     ssl_certificate_key /etc/letsencrypt/live/shop.example/privkey.pem;
     server_name shop.example *.shop.example;
-    location / { proxy_pass http://app; proxy_set_header X-Real-IP $remote_addr; }
+    location / {
+      proxy_pass http://web.internal:80;
+      proxy_set_header X-Real-IP $remote_addr;
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+      proxy_set_header X-Forwarded-Proto $scheme;
+    }
+    location /app/ { proxy_pass http://app; }
     location = /old { return 301 /new; }
     location /ours/ { proxy_pass http://127.0.0.1:8080/theirs/; }
     location /closed/ { return 403; }
@@ -61,7 +67,7 @@ fn a_difference_has_an_example_and_its_note() {
     for part in [
         "x status 200 and 403: 200 there, 403 here\n  curl -i ",
         "'http://127.0.0.1:80/closed/'\n",
-        "nginx.conf:16: if ($remote_addr ~ ^192): not carried, and it kept requests out",
+        "nginx.conf:22: if ($remote_addr ~ ^192): not carried, and it kept requests out",
         "requests alike; ",
     ] {
         assert!(output.stdout.contains(part), "no {part:?} in {output:?}");
