@@ -429,9 +429,6 @@ impl Run<'_> {
         if OF_LIFETIMES.iter().any(is_changed) && !has_lifetime {
             store = false;
         }
-        if store && !has_lifetime {
-            store::default_lifetime(&mut state.keys.lifetimes);
-        }
         if !self.forwards {
             state.request.entry("x-forwarded-for".to_owned()).or_insert(None);
         }

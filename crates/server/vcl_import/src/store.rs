@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::conditions::truth;
-use super::eval::is_usual;
 use super::lexer::{Word, call};
 use super::parser::Expr;
 use super::state::State;
-use imported::limits::PATTERNS_MAX;
 use imported::pattern::{cookies, parameters, types};
 use imported::route::{Lifetime, WITHOUT_LIFETIME, add, all_statuses};
 
@@ -197,22 +195,6 @@ fn duration(text: &str) -> Option<Duration> {
     match text.strip_suffix('y') {
         Some(years) => Some(YEAR.saturating_mul(years.parse().ok()?)),
         None => units::duration(text).ok(),
-    }
-}
-
-/// The statuses of responses that Varnish stores without a lifetime of their origin, and for how
-/// long.
-const DEFAULT: ([&str; 8], Duration) =
-    (["200", "203", "204", "300", "301", "404", "410", "414"], Duration::from_secs(120));
-
-/// Adds the lifetime of responses that have none: `default_ttl` of varnishd.
-pub(crate) fn default_lifetime(all: &mut Vec<Lifetime>) {
-    let (status, ttl) = (DEFAULT.0.map(str::to_owned).to_vec(), Some(DEFAULT.1));
-    // What is said about all responses holds for these, too. The first that matches counts.
-    let usual = all.iter().position(is_usual);
-    let settings = usual.map(|at| all[at].clone()).unwrap_or_default();
-    if all.len() < PATTERNS_MAX {
-        all.insert(usual.unwrap_or(all.len()), Lifetime { status, ttl, ..settings });
     }
 }
 

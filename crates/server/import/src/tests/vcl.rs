@@ -808,23 +808,6 @@ fn a_forwarded_field_with_a_text_has_one_value() {
     has(&removed, "remove = \"x-forwarded-host\"");
 }
 
-/// Varnish keeps them by default, and the imported file asked the origin each time.
-#[test]
-fn responses_without_a_lifetime_are_fresh_for_two_minutes() {
-    let of = |statement: &str| {
-        let text = format!(
-            "vcl 4.1; backend a {{ .host = \"a\"; }}\n\
-             sub vcl_recv {{ return (hash); }} sub vcl_backend_response {{ {statement} }}\n"
-        );
-        imported(&text, false)
-    };
-    let default = "\"404\", \"410\", \"414\"]  # VCL\nttl = \"2m\"";
-    has(&of(""), default);
-    has(&of("set beresp.grace = 1h;"), &format!("{default}  # VCL\ngrace = \"1h\""));
-    lacks(&of("set beresp.ttl = 5m;"), "2m");
-    lacks(&of("set beresp.uncacheable = true;"), "2m");
-}
-
 /// A port behind the host was taken for a part of it, and the server refused the imported file.
 #[test]
 fn a_host_may_have_its_port() {
