@@ -440,8 +440,10 @@ impl Run<'_> {
                 false => store = false,
             }
         }
-        // A request without cookies gets the same as one whose cookies are removed.
-        if store && self.program.removes("req.http.cookie") && state.lacks("cookie") {
+        // A request without cookies gets the same as one whose cookies are removed. With
+        // `cookies_sent`, only requests that the store may answer lose theirs.
+        let loses = store && !state.keys.only_key_cookies && state.lacks("cookie");
+        if loses && self.program.removes("req.http.cookie") {
             state.request.entry("cookie".to_owned()).or_insert(None);
         }
         let mut action = self.action(&state);
