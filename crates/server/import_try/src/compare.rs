@@ -278,6 +278,7 @@ fn fields(
         if theirs == ours
             || name == "location" && target(&theirs) == target(&ours)
             || name == "content-range" && range(&theirs) == range(&ours)
+            || name == "vary" && names_in(&theirs) == names_in(&ours)
         {
             continue;
         }
@@ -289,6 +290,12 @@ fn fields(
         let shown = |value: Option<String>| value.map_or("none".to_owned(), |v| format!("{v:?}"));
         all.push((format!("{what} {name} {how}"), shown(theirs), shown(ours)));
     }
+}
+
+/// The names in a list, whose order says nothing.
+fn names_in(value: &Option<String>) -> BTreeSet<String> {
+    let names = value.iter().flat_map(|value| value.split(','));
+    names.map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
 /// The URL that a `Location` leads to. Without a scheme and a host, they are those of the request.
@@ -511,6 +518,16 @@ mod tests {
         );
         let note = report.differences[0].note.as_deref();
         assert!(note.is_some_and(|note| note.starts_with("every import: ")), "{report:?}");
+        // The order of names in Vary says nothing.
+        let varies = |value: &str| [answer(200, &[("vary", value)])];
+        let report = compare(
+            &[request()],
+            &varies("Accept-Encoding, Accept-Language"),
+            &varies("accept-language,Accept-Encoding"),
+            &Members::new(),
+            &imported(vec![]),
+        );
+        assert!(report.is_alike(), "{report:?}");
         // What was not sent is not alike.
         let report = compare(
             &[request(), request()],
