@@ -45,8 +45,11 @@ impl Cel {
         let is_plain = self.joined == Joined::One;
         let comparisons = [(" == ", " != "), (" != ", " == ")];
         for (sign, opposite) in comparisons.into_iter().filter(|_| is_plain) {
-            if !self.text.starts_with('!') && self.text.matches(sign).count() == 1 {
-                return Cel::one(self.text.replace(sign, opposite));
+            if let [at] = outside(&self.text, sign)[..]
+                && !self.text.starts_with('!')
+            {
+                let (left, right) = (&self.text[..at], &self.text[at + sign.len()..]);
+                return Cel::one(format!("{left}{opposite}{right}"));
             }
         }
         let of_field = self.text.strip_prefix("!(").and_then(|rest| rest.strip_suffix(')'));
@@ -56,8 +59,10 @@ impl Cel {
         }
         match self.text.strip_prefix('!') {
             Some(rest) if is_plain && !rest.starts_with('(') => Cel::one(rest),
-            // A method binds more tightly than `!`, and `in` does not.
-            _ if is_plain && !self.text.contains(" in ") => Cel::one(format!("!{}", self.text)),
+            // A method binds more tightly than `!`, and an operator does not.
+            _ if is_plain && OPERATORS.iter().all(|sign| outside(&self.text, sign).is_empty()) => {
+                Cel::one(format!("!{}", self.text))
+            }
             _ => Cel::one(format!("!({})", self.text)),
         }
     }
@@ -90,20 +95,46 @@ impl Cel {
 
     /// The fields that a request lacks if the condition does not hold.
     pub fn fields(&self) -> Vec<String> {
-        let parts = match self.joined {
-            Joined::One | Joined::Or => self.text.split(" || "),
-            Joined::And => return Vec::new(),
-        };
+        let mut parts = Vec::new();
+        let mut from = 0;
+        for at in outside(&self.text, " || ") {
+            parts.push(&self.text[from..at]);
+            from = at + " || ".len();
+        }
+        parts.push(&self.text[from..]);
+        if self.joined == Joined::And {
+            return Vec::new();
+        }
         let name =
             |part: &str| Some(part.strip_prefix('\'')?.strip_suffix("' in fields")?.to_owned());
         let plain = |name: &String| !name.contains(['\'', ' ']);
-        parts.filter_map(name).filter(plain).collect()
+        parts.into_iter().filter_map(name).filter(plain).collect()
     }
 
     /// The text of the condition.
     pub fn text(&self) -> &str {
         &self.text
     }
+}
+
+/// Operators that bind less tightly than `!`.
+const OPERATORS: [&str; 7] = [" == ", " != ", " < ", " <= ", " > ", " >= ", " in "];
+
+/// Where a sign is outside quotes and brackets.
+fn outside(text: &str, sign: &str) -> Vec<usize> {
+    let (mut quote, mut depth, mut all) = (None, 0_usize, Vec::new());
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(' | '[') => depth += 1,
+            (None, ')' | ']') => depth = depth.saturating_sub(1),
+            (None, _) if depth == 0 && text[at..].starts_with(sign) => all.push(at),
+            (None, _) => {}
+        }
+    }
+    all
 }
 
 /// Checks a condition on a request as the server does. Returns what the condition reads, or `None`
@@ -229,6 +260,12 @@ mod tests {
         let again = Cel::all(vec![all.unwrap(), one("c"), one("d")]);
         assert_eq!(text(again), "(a == 'x' || b) && c && d");
         assert_eq!(either.negated().text, "!(a == 'x' || b)");
+        assert_eq!(one("a.matches('x == y')").negated().text, "!a.matches('x == y')");
+        assert_eq!(one("a == 'x == y'").negated().text, "a != 'x == y'");
+        assert_eq!(one("status < 3").negated().text, "!(status < 3)");
+        let none = Cel::any(vec![one("a"), one("'b' in fields"), one("c")]).unwrap().negated();
+        assert_eq!(none.fields(), Vec::<String>::new());
+        assert_eq!(Cel::any(vec![none, one("'d' in fields")]).unwrap().fields(), ["d"]);
         assert_eq!(one("a == 'x'").negated().text, "a != 'x'");
         assert_eq!(one("a.matches('x')").negated().text, "!a.matches('x')");
         assert_eq!(one("a.matches('x')").negated().negated().text, "a.matches('x')");

@@ -263,8 +263,11 @@ fn is_value(text: &str) -> bool {
         return false;
     };
     let Some(class) = class.strip_suffix(']') else { return false };
+    // A class of most signs that values have.
+    let has_letters = class.contains("A-z") || class.contains("a-z") && class.contains("A-Z");
+    let is_wide = has_letters && class.contains("0-9") && class.contains('%');
     !class.contains(['[', ']'])
-        && (class == "^&" || !class.starts_with('^') && !class.contains('&'))
+        && (class == "^&" || is_wide && !class.starts_with('^') && !class.contains('&'))
 }
 
 /// The name at the start of an expression, or several names in brackets, and the rest of the

@@ -139,7 +139,9 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
         None => (own, false),
     };
     let (stays, has_dot) = (stays_in_part(own), has_dot(own));
-    if own.is_empty() || !stays && (!is_loose || own.contains(r"\?")) {
+    if own.is_empty()
+        || !stays && (!is_loose || [r"\?", "[?", "?&", "&"].iter().any(|sign| own.contains(sign)))
+    {
         return None;
     }
     let why = match (stays, has_dot) {
@@ -158,13 +160,13 @@ fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static 
         }
         (false, None) => of_path,
     };
-    // A query has no slash as a rule, and an expression with one is about paths.
-    if starts || is_of_path || own.starts_with('/') || with_query.is_some() {
+    if starts || is_of_path {
         return Some((of_path, why));
     }
-    let of_query = match ended {
-        Some(_) => on("query", &format!(r"{own}(\?|$)"))?,
-        None => on("query", &format!("{own}{end}"))?,
+    let of_query = match (ended, with_query) {
+        (Some(_), Some((_, query))) => on("query", &format!(r"{own}(\?{query})?$"))?,
+        (Some(_), None) => on("query", &format!(r"{own}(\?|$)"))?,
+        (None, _) => on("query", &format!("{own}{end}"))?,
     };
     Some((Cel::any(vec![of_path, of_query])?, why))
 }
@@ -239,7 +241,10 @@ mod tests {
                       query.matches('cart$') || query.matches('(^|[?&])b=') || path.matches('&b=')";
         assert_eq!(alternatives.as_deref(), Some(wanted));
         let loose = url("/wp-.*.php", true).map(|(one, why)| (one.text().to_owned(), why));
-        assert_eq!(loose, Some(("path.matches('/wp-.*.php')".to_owned(), APART)));
+        assert_eq!(
+            loose,
+            Some(("path.matches('/wp-.*.php') || query.matches('/wp-.*.php')".to_owned(), APART))
+        );
         let of = |pattern: &str| url(pattern, false).map(|(one, _)| one.text().to_owned());
         for (pattern, wanted) in [
             ("^/wp-(admin|login)", "path.matches('^/wp-(admin|login)')"),
@@ -247,11 +252,14 @@ mod tests {
                 r"\.(mp4|zip)$",
                 r"path.matches(r'\.(mp4|zip)$') && query == '' || query.matches(r'\.(mp4|zip)$')",
             ),
-            (r"(?i)/x\.css(\?.*|)$", r"path.matches(r'(?i)/x\.css$')"),
+            (
+                r"(?i)/x\.css(\?.*|)$",
+                r"path.matches(r'(?i)/x\.css$') || query.matches(r'(?i)/x\.css(\?|$)')",
+            ),
             ("[?&]preview=", "query.matches('(^|[?&])preview=') || path.matches('&preview=')"),
             (r"\?s=", r"query.matches(r'(^|\?)s=')"),
             (r"\?.*sig=([a-z]*)", "query.matches('sig=([a-z]*)')"),
-            ("/cart/", "path.matches('/cart/')"),
+            ("/cart/", "path.matches('/cart/') || query.matches('/cart/')"),
             ("^/a/.*", "path.matches('^/a/')"),
             (
                 "^/(a|b)(/.*)?$",
@@ -261,7 +269,10 @@ mod tests {
             (r"^/[^?]+\.(css|js)(\?.*|)$", r"path.matches(r'^/[^?]+\.(css|js)$')"),
             (
                 r"\.(css|js)(\?[a-z0-9]+)?$",
-                r"path.matches(r'\.(css|js)$') && query.matches('^([a-z0-9]+)?$')",
+                concat!(
+                    r"(path.matches(r'\.(css|js)$') && query.matches('^([a-z0-9]+)?$')) || ",
+                    r"query.matches(r'\.(css|js)(\?[a-z0-9]+)?$')"
+                ),
             ),
             ("cart", "path.matches('cart') || query.matches('cart')"),
         ] {

@@ -69,7 +69,8 @@ impl Run<'_> {
             return Some(one.is == (one.condition == *condition));
         }
         let at = all.asked.len();
-        if at >= all.most {
+        let held = all.asked.iter().filter(|one| one.is).map(|one| one.condition.text().len());
+        if at >= all.most || held.sum::<usize>() + condition.text().len() > CONDITION_BYTES_MAX {
             return None;
         }
         let holds = self.ask_once(condition, id, &mut state.questions)?;
@@ -194,6 +195,9 @@ fn joined(asked: Asked, yes: Tree, no: Tree) -> Tree {
     if yes.is_same(&no) {
         return no;
     }
+    // A condition has a longest text.
+    let is_short =
+        |of: &Asked| asked.condition.text().len() + of.condition.text().len() < CONDITION_BYTES_MAX;
     let question = |condition: Option<Cel>, of: &Asked, yes: Box<Tree>, no: Tree| {
         let condition = condition.expect("two conditions are joined");
         let is_of_client = asked.is_of_client || of.is_of_client;
@@ -201,16 +205,22 @@ fn joined(asked: Asked, yes: Tree, no: Tree) -> Tree {
         Tree::Question { asked, yes, no: Box::new(no) }
     };
     match yes {
-        Tree::Question { asked: of, yes: inner, no: rest } if rest.is_same(&no) => {
+        Tree::Question { asked: of, yes: inner, no: rest }
+            if is_short(&of) && rest.is_same(&no) =>
+        {
             let both = Cel::all(vec![asked.condition.clone(), of.condition.clone()]);
             question(both, &of, inner, no)
         }
-        Tree::Question { asked: of, yes: rest, no: inner } if rest.is_same(&no) => {
+        Tree::Question { asked: of, yes: rest, no: inner }
+            if is_short(&of) && rest.is_same(&no) =>
+        {
             let both = Cel::all(vec![asked.condition.clone(), of.condition.clone().negated()]);
             question(both, &of, inner, no)
         }
         yes => match no {
-            Tree::Question { asked: of, yes: inner, no: rest } if inner.is_same(&yes) => {
+            Tree::Question { asked: of, yes: inner, no: rest }
+                if is_short(&of) && inner.is_same(&yes) =>
+            {
                 let either = Cel::any(vec![asked.condition.clone(), of.condition.clone()]);
                 question(either, &of, inner, *rest)
             }
@@ -261,7 +271,10 @@ fn flatten(
                 of_clients.extend(holds.iter().filter(|one| one.is_of_client).map(|one| one.id));
             }
             let when = Cel::all(holds.iter().map(|one| one.condition.clone()).collect());
-            out.push(Case { when, cell, builtin });
+            // Requests for which a case before it holds do not come here.
+            if when.is_none() || !out.iter().any(|case| case.when == when) {
+                out.push(Case { when, cell, builtin });
+            }
         }
         Tree::Question { mut asked, yes, no } => {
             let (mut first, mut last) = (yes, no);
@@ -316,12 +329,21 @@ pub(super) fn cells(cases: Vec<Case>, rule: Option<&Cel>) -> Vec<(Option<Cel>, C
     merged(all)
 }
 
+/// The longest condition that is joined from others, in bytes. The server takes a few more.
+const CONDITION_BYTES_MAX: usize = 3500;
+
+/// Whether two conditions can be joined.
+fn fits(one: Option<&Cel>, other: Option<&Cel>) -> bool {
+    let length = |one: Option<&Cel>| one.map_or(0, |one| one.text().len());
+    one.is_none() || other.is_none() || length(one) + length(other) < CONDITION_BYTES_MAX
+}
+
 /// Joins cases that follow each other and do the same.
 pub(super) fn merged(all: Vec<(Option<Cel>, Cell)>) -> Vec<(Option<Cel>, Cell)> {
     let mut out: Vec<(Option<Cel>, Cell)> = Vec::new();
     for (when, cell) in all {
         match out.last_mut() {
-            Some((before, same)) if *same == cell => {
+            Some((before, same)) if *same == cell && fits(before.as_ref(), when.as_ref()) => {
                 *before = match (before.take(), when) {
                     (Some(one), Some(other)) => Cel::any(vec![one, other]),
                     _ => None,

@@ -86,6 +86,7 @@ pub(crate) fn truth(expr: &Expr, state: &mut State) -> Truth {
         Expr::Is(name) if name == "req.http.host" => Some(true),
         // A request is run once, from the beginning.
         Expr::Is(name) if RUNS.contains(&name.as_str()) => Some(false),
+        Expr::Is(name) if name == "bereq.uncacheable" => Some(state.is_passed),
         // A substitution makes the field, even if nothing is left in it.
         Expr::Is(name) if state.filter.is_some() && request_field(name) == Some("cookie") => {
             Some(true)
@@ -112,7 +113,9 @@ const NEVER: [&str; 5] = ["#", r"\#", "^http[s]?://", "^https?://", "^http://"];
 /// Whether a comparison holds for no URL.
 fn is_never(sign: &str, text: &str) -> bool {
     match sign {
-        "~" | "!~" => NEVER.contains(&text) || text.contains("$/"),
+        "~" | "!~" => {
+            NEVER.contains(&text) || text.starts_with("^.*$/") && !text.contains(['|', '[', '\\'])
+        }
         _ => !text.starts_with('/'),
     }
 }
@@ -200,7 +203,7 @@ fn of_field(name: &str, sign: &str, text: &str, state: &State) -> Truth {
 
 /// Whether an expression matches only a text without a visible sign.
 pub(super) fn is_blank(pattern: &str) -> bool {
-    matches!(pattern, "" | "^$" | r"^\s*$" | "^ *$" | r"^\s+$" | r"^[;\s]*$" | "^;? *$")
+    matches!(pattern, "" | "^$" | r"^\s*$" | "^ *$" | r"^[;\s]*$" | "^;? *$")
 }
 
 /// Longer expressions are not examined.

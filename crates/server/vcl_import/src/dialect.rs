@@ -38,7 +38,6 @@ pub(super) fn modernise(program: &mut Program) {
 fn purges(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match &stmt.kind {
         Kind::Other(name, _) => name == "purge",
-        Kind::Set(to, _) => to == "obj.ttl",
         Kind::If(arms) => arms.iter().any(|(_, body)| purges(body)),
         _ => false,
     })

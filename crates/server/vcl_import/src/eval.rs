@@ -62,10 +62,23 @@ impl<'p> Run<'p> {
         if end.is_none() && matches!(state.asked.method.as_str(), "GET" | "HEAD") {
             end = self.builtin(&mut state);
         }
+        state.is_anonymous = self.is_anonymous(&state);
+        let builtin = !matches!(state.asked.method.as_str(), "GET" | "HEAD") && end.is_none();
+        state.is_passed = builtin || matches!(end, Some(End::Pass | End::Pipe));
+        if end == Some(End::Purge) && self.program.purges_on_hit {
+            // In Varnish 3 the subroutine for stored responses decides.
+            self.sub("vcl_hit", &mut state);
+            state.unprotected |= state.in_doubt;
+            state.end = None;
+            if !state.is_purged {
+                end = Some(End::Other);
+            }
+        }
         self.is_late = true;
         if !matches!(end, Some(End::Synth(..) | End::Purge)) {
             for sub in ["vcl_hash", "vcl_pass", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
-                if sub == "vcl_hit" && self.only_grace() {
+                let has_run = state.asked.method == "PURGE" && self.program.purges_on_hit;
+                if sub == "vcl_hit" && (has_run || self.only_grace()) {
                     continue;
                 }
                 self.sub(sub, &mut state);
@@ -74,7 +87,9 @@ impl<'p> Run<'p> {
             let mut aside = state.clone();
             let piped = if end == Some(End::Pipe) { &mut state } else { &mut aside };
             self.sub("vcl_pipe", piped);
-            self.sub("vcl_backend_response", &mut state);
+            if end != Some(End::Pipe) {
+                self.sub("vcl_backend_response", &mut state);
+            }
             state.uncacheable |= state.end.take() == Some(End::Pass);
         }
         self.sub("vcl_deliver", &mut state);
@@ -87,6 +102,7 @@ impl<'p> Run<'p> {
         state.in_doubt = false;
         self.in_sub = name;
         self.enclosing.clear();
+        self.ended.clear();
         if let Some(body) = self.program.sub(name) {
             self.body(body, state);
         }
@@ -100,6 +116,7 @@ impl<'p> Run<'p> {
                 return true;
             }
             state.ran.insert(stmt.id);
+            self.now = stmt.id;
             if self.statement(stmt, state) {
                 return true;
             }
@@ -138,6 +155,9 @@ impl<'p> Run<'p> {
                 let end;
                 (end, becomes) = self.end(words, &state.asked);
                 (state.end, ended) = (Some(end), true);
+            }
+            Kind::Set(..) | Kind::Unset(_) if self.is_after_end() && is_of_store(&stmt.kind) => {
+                becomes = self.after_end(stmt, state);
             }
             Kind::Set(to, value) => becomes = self.set(to, value, state),
             Kind::Unset(what) => becomes = self.unset(what, state),
@@ -184,7 +204,8 @@ impl<'p> Run<'p> {
                     }
                     if !is_understood
                         && let Some(condition) = condition
-                        && let Some(holds) = self.decide(stmt, condition, body, state)
+                        && let Some(holds) =
+                            self.decide(stmt, condition, (body, &arms[at..]), state)
                     {
                         if !holds {
                             continue;
@@ -194,7 +215,7 @@ impl<'p> Run<'p> {
                     }
                     let (becomes, inside) = match self.understood(&arms[at..], state) {
                         Some(becomes) => (becomes, Carried),
-                        None if self.of_response(stmt.id, arms, at, state) => (Carried, Carried),
+                        None if self.of_response(stmt.id, arms, state) => (Carried, Carried),
                         None => self.unknown(&arms[at..], state),
                     };
                     self.note(stmt, &becomes);
@@ -278,7 +299,7 @@ impl<'p> Run<'p> {
         &mut self,
         stmt: &Stmt,
         condition: &Expr,
-        body: &[Stmt],
+        (body, arms): (&[Stmt], &[Arm]),
         state: &mut State,
     ) -> Option<bool> {
         if self.is_late && !is_of_request(condition) || state.in_doubt {
@@ -289,14 +310,17 @@ impl<'p> Run<'p> {
             Kind::Unset(what) => request_field(what).is_some_and(|name| state.lacks(name)),
             _ => false,
         };
-        if body.iter().all(is_idle) {
+        if arms.len() == 1 && !body.is_empty() && body.iter().all(is_idle) {
             [stmt].into_iter().chain(body).for_each(|one| self.note(one, &Carried));
             return Some(false);
         }
-        let (condition, why) = translate::condition(condition, state, &self.program.lists)?;
-        // Only what clients get of a stored response depends on it.
+        let doubts = self.doubts(arms);
+        let is_loose = !doubts.refuses && !doubts.answers;
+        let (condition, why) =
+            translate::condition(condition, state, &self.program.lists, is_loose)?;
+        // Only what clients get of a stored response depends on it, or the key does.
         let is_of_client = || cel::check(&condition, &self.lists).is_none_or(cel::is_of_client);
-        if self.in_sub == "vcl_deliver" && is_of_client() {
+        if matches!(self.in_sub, "vcl_deliver" | "vcl_hash") && is_of_client() {
             return None;
         }
         let holds = self.ask(&condition, Some(stmt.id), state)?;
@@ -402,10 +426,15 @@ impl<'p> Run<'p> {
         if let Some(name) = request_field(to) {
             if let Some(text) = text.filter(|_| is_free(name) && !state.in_doubt) {
                 state.request.insert(name.to_owned(), Some(text));
+                state.defaults.remove(name);
                 state.vague.remove(name);
                 return becomes;
             }
             return self.set_request((to, name), value, state);
+        }
+        if to == "beresp.ttl" && self.has_rule_with_ttl(self.now) {
+            state.store_unknown = true;
+            return Left("an earlier condition of the program sets it for some responses");
         }
         let Some(name) = response_field(to) else { return set_variable(to, value, state) };
         match text.filter(|_| is_free(name)) {
@@ -521,6 +550,10 @@ impl<'p> Run<'p> {
     /// A call of a function.
     fn other(&self, name: &str, words: &[Word], state: &mut State) -> Becomes {
         match name {
+            "purge" if state.asked.method == "PURGE" && self.program.purges_on_hit => {
+                state.is_purged = true;
+                Carried
+            }
             "hash_data" if self.hashed(words, state) => Carried,
             "hash_data" => {
                 state.store_unknown = true;
@@ -547,8 +580,9 @@ impl<'p> Run<'p> {
             },
             _ => (String::new(), None),
         };
-        let is_fixed = matches!(words, [Word::Sign("("), Word::Text(_), Word::Sign(")")]);
-        if is_fixed || matches!(only.as_str(), "req.url" | "req.http.host" | "server.ip") {
+        if is_fixed_text(words)
+            || matches!(only.as_str(), "req.url" | "req.http.host" | "server.ip")
+        {
             return true;
         }
         let name = only.strip_prefix("req.http.").unwrap_or_default();
@@ -583,6 +617,7 @@ impl<'p> Run<'p> {
                 return Nothing(OF_CONNECTION);
             }
             state.request.insert(name.to_owned(), None);
+            state.defaults.remove(name);
             state.vague.remove(name);
             state.empty.remove(name);
             if name == "cookie" {
@@ -600,6 +635,7 @@ impl<'p> Run<'p> {
             _ if is_late && has_tags(name) => Nothing("clients never get it"),
             _ if is_late && is_about_caching(name) => Left(STORED),
             "set-cookie" if state.in_doubt => Left(IN_DOUBT),
+            _ if state.in_doubt && is_about_caching(name) => Left(IN_DOUBT),
             _ if name == "via" || is_free(name) => {
                 state.response.insert(name.to_owned(), None);
                 Carried
@@ -694,7 +730,7 @@ fn set_variable(to: &str, value: &[Word], state: &mut State) -> Becomes {
 }
 
 fn set_url(to: &str, value: &[Word], state: &mut State) -> Becomes {
-    let is_known = to == "req.url" && !state.in_doubt;
+    let is_known = to == "req.url" && !state.in_doubt && !state.vague.contains("req.url");
     if let Some(why) = is_known.then(|| store::query(value, state)).flatten() {
         return Becomes::differs(why);
     }
@@ -722,6 +758,23 @@ fn set_lifetime(to: &str, value: &[Word], state: &mut State) -> Becomes {
     let is_new = (usual.ttl, usual.grace) != (None, None) && !list.iter().any(is_usual);
     list.extend(is_new.then_some(usual));
     Different(why)
+}
+
+/// Whether a statement of `vcl_backend_response` decides whether a response is stored, or for how
+/// long.
+fn is_of_store(kind: &Kind) -> bool {
+    match kind {
+        Kind::Set(name, _) | Kind::Unset(name) => {
+            matches!(name.as_str(), "beresp.ttl" | "beresp.grace" | "beresp.uncacheable")
+                || name.strip_prefix("beresp.http.").is_some_and(is_about_caching)
+        }
+        _ => false,
+    }
+}
+
+/// `("TEXT")`
+pub(super) fn is_fixed_text(words: &[Word]) -> bool {
+    matches!(words, [Word::Sign("("), Word::Text(_), Word::Sign(")")])
 }
 
 /// Whether a statement changes a field that clients get, and nothing else.

@@ -12,7 +12,13 @@ use imported::cel::{self, Cel};
 pub(super) enum Filter {
     /// All but the cookies with these names.
     Without(Vec<String>),
-    /// The cookies with this name, once the last substitution has been made.
+    /// All, behind a semicolon.
+    Led,
+    /// The same without spaces.
+    Packed,
+    /// The same, with a space before the cookies with this name.
+    Marked(String),
+    /// The cookies with this name.
     Only(String),
 }
 
@@ -23,7 +29,7 @@ const NAMES_MAX: usize = 32;
 const BETWEEN: &str = r"^$;\s *+?()[]|,";
 
 /// The expressions before the name of a cookie that is taken out.
-const STARTS: [&str; 13] = [
+const STARTS: [&str; 12] = [
     r"(^|;\s*)",
     r"(^|;\s?)",
     r"(^|; *)",
@@ -33,7 +39,6 @@ const STARTS: [&str; 13] = [
     r"(?:^|;\s*)",
     r"(;|^)\s*",
     r"(\A|;\s*)",
-    r"^;?\s*",
     r";?\s*",
     "; *",
     "",
@@ -50,6 +55,10 @@ const ENDS: [&str; 12] = [
 enum Change {
     /// Only the signs between cookies change.
     Nothing,
+    /// A semicolon comes before all.
+    Leads,
+    /// The spaces behind semicolons are removed.
+    Packs,
     /// Cookies with these names are taken out.
     Removes(String),
     /// Cookies with these names are marked by a space before them.
@@ -68,12 +77,19 @@ pub(super) fn filtered(to: &str, value: &[Word], before: Option<&Filter>) -> Opt
             names.push(name);
             (names.len() <= NAMES_MAX).then_some(Filter::Without(names))
         }
-        // These cookies are left if nothing was taken out before.
-        (Change::Marks(name), Filter::Without(names)) if names.is_empty() => {
-            Some(Filter::Only(name))
-        }
-        (Change::RemovesOthers, Filter::Only(name)) => Some(Filter::Only(name)),
-        (Change::Removes(_) | Change::Marks(_) | Change::RemovesOthers, _) => None,
+        (Change::Leads, Filter::Without(names)) if names.is_empty() => Some(Filter::Led),
+        (Change::Packs, Filter::Led) => Some(Filter::Packed),
+        (Change::Packs, Filter::Without(names)) => Some(Filter::Without(names)),
+        (Change::Marks(name), Filter::Packed) => Some(Filter::Marked(name)),
+        (Change::RemovesOthers, Filter::Marked(name)) => Some(Filter::Only(name)),
+        (
+            Change::Leads
+            | Change::Packs
+            | Change::Removes(_)
+            | Change::Marks(_)
+            | Change::RemovesOthers,
+            _,
+        ) => None,
     }
 }
 
@@ -82,27 +98,35 @@ fn change(to: &str, value: &[Word]) -> Option<Change> {
     // `";" + req.http.Cookie`
     if let [Word::Text(sign), Word::Sign("+"), own] = value
         && is_own(own)
-        && sign.chars().all(|c| c == ';' || c == ' ')
+        && sign == ";"
     {
-        return Some(Change::Nothing);
+        return Some(Change::Leads);
     }
     let (name, arguments) = call(value)?;
     let [own, Word::Text(pattern), Word::Text(with)] = arguments[..] else { return None };
     if !is_own(own) || !matches!(name, "regsub" | "regsuball") {
         return None;
     }
+    let all = name == "regsuball";
+    if all && pattern == "; +" && with == ";" {
+        return Some(Change::Packs);
+    }
+    if all && pattern == ";[^ ][^;]*" && with.is_empty() {
+        return Some(Change::RemovesOthers);
+    }
     let stays = with.chars().all(|c| matches!(c, ';' | ' '));
     if !pattern.is_empty() && pattern.chars().all(|c| BETWEEN.contains(c)) && stays {
         return Some(Change::Nothing);
+    }
+    // Only all substitutions concern all cookies.
+    if !all {
+        return None;
     }
     if let Some(rest) = pattern.strip_prefix(";(")
         && let Some(names) = rest.strip_suffix(")=")
         && with == r"; \1="
     {
         return is_name(names).then(|| Change::Marks(names.to_owned()));
-    }
-    if pattern == ";[^ ][^;]*" && with.is_empty() {
-        return Some(Change::RemovesOthers);
     }
     if !matches!(with.as_str(), "" | r"\1" | ";" | "; ") {
         return None;
@@ -113,7 +137,7 @@ fn change(to: &str, value: &[Word]) -> Option<Change> {
 
 /// The names before `=` and a value, up to the end of an expression.
 fn named(pattern: &str) -> Option<String> {
-    let values = ["[^;]+", "[^;]*", "([^;]+)", "([^;]*)", ".*?", ".+?"];
+    let values = ["[^;]+", "[^;]*", "([^;]+)", "([^;]*)"];
     let (names, rest) = match pattern.strip_prefix('(') {
         Some(inner) => {
             let end = closing(inner)?;
@@ -167,6 +191,7 @@ impl Filter {
                 let only = format!(r"^[;\s]*(({names})=[^;]*[;\s]*)*$");
                 Some(cel::matches(&field, &only)?.negated())
             }
+            Filter::Led | Filter::Packed | Filter::Marked(_) => None,
             Filter::Only(names) => cel::matches(&field, &format!(r"(^|;\s*)({names})=")),
         }
     }
@@ -180,6 +205,11 @@ mod tests {
         let own = Word::Name("req.http.cookie".to_owned());
         let mut filter = None;
         for (pattern, with) in all {
+            if pattern.is_empty() {
+                let words = [Word::Text((*with).to_owned()), Word::Sign("+"), own.clone()];
+                filter = Some(filtered("req.http.cookie", &words, filter.as_ref())?);
+                continue;
+            }
             let (open, close, comma) = (Word::Sign("("), Word::Sign(")"), Word::Sign(","));
             let name = Word::Name("regsuball".to_owned());
             let [pattern, with] = [pattern, with].map(|text| Word::Text((*text).to_owned()));
@@ -202,6 +232,7 @@ mod tests {
         let analytics = "(^|;) *(__utm.|_ga|_ga_[^=]+|_gat|_gid)=[^;]+;? *";
         assert_eq!(after(&[(analytics, r"\1")]), none("(__utm.|_ga|_ga_[^=]+|_gat|_gid)"));
         let kept = [
+            ("", ";"),
             ("; +", ";"),
             (";(SESS[a-z0-9]+|NO_CACHE)=", r"; \1="),
             (";[^ ][^;]*", ""),
@@ -213,5 +244,9 @@ mod tests {
             assert_eq!(after(&[(other, "")]), None, "{other}");
         }
         assert_eq!(after(&[("a=[^;]+", "b=1")]), None);
+        assert_eq!(after(&[("a=.*?;?", "")]), None);
+        // Without the first substitutions, the first cookie is not marked.
+        assert_eq!(after(&kept[1..]), None);
+        assert_eq!(after(&kept[..3]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::conditions::{comparisons, truth};
-use super::eval::{OF_CONNECTION, is_negated};
+use super::eval::{OF_CONNECTION, is_fixed_text, is_negated};
 use super::lexer::Word;
 use super::parser::{Arm, Expr, Kind, Stmt};
 use super::state::{PRIVATE, State, request_field};
@@ -51,11 +51,25 @@ impl Run<'_> {
     fn hashes(&self, arms: &[Arm], state: &mut State) -> bool {
         let before = state.keys.clone();
         let all = all_in(arms);
-        let is_done = !all.is_empty()
-            && all.iter().all(|stmt| match &stmt.kind {
-                Kind::Other(name, words) => name == "hash_data" && self.hashed(words, state),
-                _ => false,
-            });
+        let mut adds = |stmt: &&Stmt| match &stmt.kind {
+            Kind::Other(name, words) => {
+                name == "hash_data" && !is_fixed_text(words) && self.hashed(words, state)
+            }
+            _ => false,
+        };
+        let is_done = match arms {
+            // The text is for requests without the cookie whose value is in the key otherwise.
+            [(Some(condition), first), (None, rest)] if is_text(rest) => {
+                let is_added =
+                    !first.is_empty() && first.iter().collect::<Vec<_>>().iter().all(&mut adds);
+                let asks = |name: &String| match comparisons(condition)[..] {
+                    [Expr::Compare(_, "~", Word::Text(text))] => text.contains(name.as_str()),
+                    _ => false,
+                };
+                is_added && state.keys.cookies.iter().any(asks)
+            }
+            _ => !all.is_empty() && all.iter().all(&mut adds),
+        };
         if !is_done {
             state.keys = before;
         }
@@ -85,7 +99,7 @@ fn default(arms: &[Arm], state: &mut State) -> Option<(String, String)> {
     let is_absent = Expr::Not(Box::new(Expr::Is(format!("req.http.{name}"))));
     // Whatever the brackets are, the condition has one negation.
     let asks = truth(&is_absent, state).is_none() && is_free(name) && !PRIVATE.contains(&name);
-    if !asks || !is_negated(condition) || !state.is_own(name) || name == "x-forwarded-for" {
+    if !asks || !is_not(condition) || !state.is_own(name) || name == "x-forwarded-for" {
         return None;
     }
     let mut body = body;
@@ -110,6 +124,17 @@ fn default(arms: &[Arm], state: &mut State) -> Option<(String, String)> {
             _ => return None,
         }
     }
+}
+
+/// Whether a condition is one negation of one name.
+fn is_not(expr: &Expr) -> bool {
+    fn bare(expr: &Expr) -> &Expr {
+        match expr {
+            Expr::Or(all) | Expr::And(all) if all.len() == 1 => bare(&all[0]),
+            other => other,
+        }
+    }
+    matches!(bare(expr), Expr::Not(inner) if matches!(bare(inner), Expr::Is(_)))
 }
 
 /// All statements in the arms, with those of branches inside.
@@ -139,14 +164,21 @@ fn only_sets(arms: &[Arm], field: &str) -> bool {
 /// Whether a branch only cleans the queries of some URLs. Then the queries of all are cleaned.
 fn cleans(arms: &[Arm], state: &mut State) -> bool {
     let [(Some(condition), body)] = arms else { return false };
+    // The condition only asks whether a parameter is there, or what the substitution removes.
     let of_query = |one: &&Expr| match one {
         Expr::Compare(left, "~", Word::Text(text)) if left == "req.url" => {
-            [r"\?", "[?", "[&", "&", "#", "="].iter().any(|sign| text.contains(sign))
-                || text == "//"
+            let starts = [r"(\?|&)", r"(\?|\&)", "[?&]", "[&?]", r"[\?&]", r"\?", "&"];
+            starts.iter().any(|start| text.starts_with(start)) && !text.contains(['/', '|'])
+                || starts.iter().any(|start| {
+                    let rest = text.strip_prefix(start).and_then(|rest| rest.strip_prefix('('));
+                    rest.is_some_and(|rest| rest.ends_with(")=") && !rest.contains('/'))
+                })
+                || matches!(text.as_str(), "//" | "#" | r"\#" | r"\?$")
         }
         _ => false,
     };
     if body.is_empty()
+        || is_negated(condition)
         || state.vague.contains("req.url")
         || !comparisons(condition).iter().all(of_query)
     {
@@ -173,6 +205,12 @@ fn cleans(arms: &[Arm], state: &mut State) -> bool {
         state.keys = before;
     }
     is_done
+}
+
+/// Whether statements only add a fixed text to the key.
+fn is_text(body: &[Stmt]) -> bool {
+    let [Stmt { kind: Kind::Other(name, words), .. }] = body else { return false };
+    name == "hash_data" && is_fixed_text(words)
 }
 
 fn is_deliver(words: &[Word]) -> bool {

@@ -29,7 +29,7 @@ use self::cases::{Case, QUESTIONS_FEW, QUESTIONS_MAX};
 use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
-use self::responses::ResponseRule;
+use self::responses::{Guard, ResponseRule};
 use self::state::{Changes, End, PRIVATE, Request, State};
 use imported::cel::{self, Cel};
 use imported::input::Input;
@@ -103,8 +103,10 @@ pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree
         checked: RefCell::default(),
         named_lists: BTreeSet::new(),
         questions_max: QUESTIONS_MAX,
+        now: 0,
         in_sub: "",
         enclosing: Vec::new(),
+        ended: Vec::new(),
         rules: BTreeMap::new(),
         sent_hosts: BTreeSet::new(),
     };
@@ -165,11 +167,15 @@ struct Run<'p> {
     named_lists: BTreeSet<String>,
     /// The most questions of one run.
     questions_max: usize,
+    /// The statement that is run.
+    now: usize,
     /// The subroutine of Varnish that is run.
     in_sub: &'static str,
     /// What holds where a statement of `vcl_backend_response` is run, for all cells alike. `None`:
     /// a condition that our file cannot have.
     enclosing: Vec<Option<Cel>>,
+    /// Where the subroutine may have ended before.
+    ended: Vec<Guard>,
     /// The rules that statements of `vcl_backend_response` become.
     rules: BTreeMap<usize, Vec<ResponseRule>>,
     /// Upstreams that are sent a host of the program: the upstream, the host.
@@ -410,14 +416,18 @@ impl Run<'_> {
         cases::merged(out)
     }
 
-    /// What the requests of a case get.
-    fn outcome(&mut self, mut state: State) -> Cell {
-        // By default, Varnish passes a request with one of these fields.
+    /// Whether the built-in program does not pass the request: it passes those with one of these
+    /// fields.
+    fn is_anonymous(&self, state: &State) -> bool {
         let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
         let is_absent = |name: &&str| state.lacks(name) || *name == "cookie" && passes_cookies;
-        let is_anonymous = PRIVATE.iter().all(is_absent);
+        PRIVATE.iter().all(is_absent)
+    }
+
+    /// What the requests of a case get.
+    fn outcome(&mut self, mut state: State) -> Cell {
         let explicit = state.end == Some(End::Hash);
-        let mut store = (explicit || is_anonymous)
+        let mut store = (explicit || state.is_anonymous)
             && !state.store_unknown
             && !passes(&state)
             && state.keys.fits();

@@ -35,14 +35,24 @@ impl Program {
 
     /// Whether a statement removes a field.
     pub(crate) fn removes(&self, field: &str) -> bool {
-        fn in_body(body: &[Stmt], field: &str) -> bool {
+        self.has(&|stmt| matches!(&stmt.kind, Kind::Unset(what) if what == field))
+    }
+
+    /// Whether a request is piped.
+    pub(crate) fn pipes(&self) -> bool {
+        let is_pipe = |words: &[Word]| words.first() == Some(&Word::Name("pipe".to_owned()));
+        self.has(&|stmt| matches!(&stmt.kind, Kind::Return(words) if is_pipe(words)))
+    }
+
+    /// Whether there is such a statement in a subroutine.
+    fn has(&self, is: &dyn Fn(&Stmt) -> bool) -> bool {
+        fn in_body(body: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> bool {
             body.iter().any(|stmt| match &stmt.kind {
-                Kind::Unset(what) => what == field,
-                Kind::If(arms) => arms.iter().any(|(_, body)| in_body(body, field)),
-                _ => false,
+                Kind::If(arms) => arms.iter().any(|(_, body)| in_body(body, is)),
+                _ => is(stmt),
             })
         }
-        self.subs.iter().any(|(_, body)| in_body(body, field))
+        self.subs.iter().any(|(_, body)| in_body(body, is))
     }
 
     /// The statements of a subroutine; none if there is no such subroutine.

@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use super::Run;
 use super::conditions::{comparisons, status_min, truth};
 use super::lexer::Word;
 use super::parser::{Arm, Expr, Kind, Stmt};
 use super::state::{Changes, PRIVATE, State, request_field, response_field};
+use super::{OF_LIFETIMES, Run};
 use super::{store, texts, translate};
 use imported::cel::{self, Cel, PARTS_MAX};
 use imported::fields::is_free;
+use imported::limits::DEPTH_MAX;
 use imported::route::{Lifetime, change};
 use imported::table::Becomes::{self, Carried, Different, Left, Nothing};
 use imported::tree::Section;
@@ -28,6 +29,14 @@ pub(super) struct ResponseRule {
     changes: Changes,
 }
 
+/// A place where the subroutine may have ended.
+pub(super) struct Guard {
+    /// It has not. `None`: our file cannot say it.
+    not_taken: Option<Cel>,
+    /// If it has, the response is passed, so only changes of its fields matter.
+    only_changes: bool,
+}
+
 /// The most rules of a file.
 const RULES_MAX: usize = 100;
 
@@ -36,6 +45,7 @@ const OURS: &str = "such responses are never stored";
 const OVER: &str = "a response with Set-Cookie, or whose lifetime is over, is not stored";
 const FAILED: &str = "the error of the server is passed on";
 const OTHERS: &str = "requests for which this holds are not answered from the store";
+const NOT_ALL: &str = "it is not for all responses, and our file cannot say for which";
 const ENDED: &str = "what comes later in the program is done to all responses, unless this rule \
                      says otherwise";
 
@@ -50,6 +60,8 @@ struct Judged {
     of_expired: bool,
     /// It also holds for responses with Set-Cookie, which are not stored here.
     of_cookies: bool,
+    /// It does not hold for responses to other methods than GET and HEAD, which are not stored.
+    of_methods: bool,
 }
 
 impl Run<'_> {
@@ -63,22 +75,96 @@ impl Run<'_> {
 
     /// The statements that follow are not run after an arm that ends the subroutine.
     pub(super) fn leave_arms(&mut self, arms: &[Arm]) {
-        let ends = |(_, body): &Arm| body.iter().any(|stmt| matches!(stmt.kind, Kind::Return(_)));
         if self.in_sub != "vcl_backend_response" {
             return;
         }
-        for at in (0..arms.len()).filter(|at| ends(&arms[*at])) {
-            // What follows does not matter to responses that are not stored.
-            let (condition, body) = &arms[at];
-            let judged = condition.as_ref().and_then(|one| self.judged(one));
-            let is_passed =
-                made(body, condition.as_ref(), &mut Vec::new()).is_some_and(|made| made.is_passed);
-            if is_passed || judged.is_some_and(|one| one.when.is_none()) {
+        for (at, (condition, body)) in arms.iter().enumerate() {
+            if !self.may_end(body, 0) {
                 continue;
             }
-            let found = self.taken(&arms[..=at].iter().collect::<Vec<_>>()).map(Cel::negated);
-            self.enclosing.push(found);
+            let ends = body.iter().any(|stmt| matches!(stmt.kind, Kind::Return(_)));
+            let made = made(body, condition.as_ref(), &mut Vec::new());
+            let only_changes = ends && made.is_some_and(|made| made.is_passed);
+            let judged = condition.as_ref().and_then(|one| self.judged(one));
+            let of_cookies = judged.as_ref().is_some_and(|one| {
+                one.of_cookies && one.when.is_none() && !one.of_expired && at == 0
+            });
+            let is_whole = judged.is_some_and(|one| !one.of_expired && !one.of_cookies);
+            let not_taken = match (of_cookies, is_whole && ends && at < PARTS_MAX) {
+                (true, _) => Some(Cel::one("response['set-cookie'] == ''")),
+                (false, true) => {
+                    self.taken(&arms[..=at].iter().collect::<Vec<_>>()).map(Cel::negated)
+                }
+                (false, false) => None,
+            };
+            let of_all = |one: &Cel| cel::check_response(one, &self.lists).is_some();
+            self.ended.push(Guard { not_taken: not_taken.filter(of_all), only_changes });
         }
+    }
+
+    /// Whether statements may end the subroutine.
+    fn may_end(&self, body: &[Stmt], depth: usize) -> bool {
+        body.iter().any(|stmt| match &stmt.kind {
+            Kind::Return(_) => true,
+            Kind::If(arms) => arms.iter().any(|(_, body)| self.may_end(body, depth)),
+            Kind::Call(name) => self
+                .program
+                .sub(name)
+                .is_none_or(|body| depth >= DEPTH_MAX || self.may_end(body, depth + 1)),
+            Kind::Set(..) | Kind::Unset(_) | Kind::Other(..) => false,
+        })
+    }
+
+    /// Whether the subroutine has ended for some responses.
+    pub(super) fn is_after_end(&self) -> bool {
+        self.in_sub == "vcl_backend_response" && !self.ended.is_empty()
+    }
+
+    /// What holds where a statement is run, with this effect. `None`: our file cannot say it.
+    fn outer(&self, made: &ResponseRule) -> Option<Vec<Cel>> {
+        // A rule would change the responses of piped requests, too.
+        if made.changes.contains_key("set-cookie") && self.program.pipes() {
+            return None;
+        }
+        let matters = |guard: &&Guard| !guard.only_changes || !made.changes.is_empty();
+        let ended = self.ended.iter().filter(matters).map(|guard| guard.not_taken.clone());
+        self.enclosing.iter().cloned().chain(ended).collect()
+    }
+
+    /// A statement that decides whether responses are stored, for those for which the subroutine has
+    /// not ended.
+    pub(super) fn after_end(&mut self, stmt: &Stmt, state: &mut State) -> Becomes {
+        let is_ttl = matches!(&stmt.kind, Kind::Set(to, _) if to == "beresp.ttl");
+        let mut notes = Vec::new();
+        let made = made(std::slice::from_ref(stmt), None, &mut notes);
+        let made = made.filter(|made| made.ttl.is_none() || !state.has_expired);
+        if let Some(made) = &made
+            && made.is_passed
+        {
+            state.uncacheable = true;
+            return Carried;
+        }
+        let when = made.as_ref().filter(|_| self.depth == 0 && !state.in_doubt).and_then(|made| {
+            let outer = self.outer(made)?;
+            Cel::all(outer).filter(|one| cel::check_response(one, &self.lists).is_some())
+        });
+        match (made, when) {
+            (Some(made), Some(when)) if made.has_effect() => {
+                state.ruled.extend(made.changes.keys().cloned());
+                self.rules.insert(stmt.id, vec![ResponseRule { when, ..made }]);
+                notes.pop().map_or(Carried, |(_, becomes)| becomes)
+            }
+            _ => {
+                state.store_unknown |= is_ttl;
+                Left(NOT_ALL)
+            }
+        }
+    }
+
+    /// Whether a rule of an earlier statement has a lifetime, and does not end the subroutine.
+    pub(super) fn has_rule_with_ttl(&self, now: usize) -> bool {
+        let has_ttl = |rules: &Vec<ResponseRule>| rules.iter().any(|one| one.ttl.is_some());
+        self.rules.range(..now).any(|(_, rules)| has_ttl(rules))
     }
 
     /// The condition by which an arm is taken, for all cells alike.
@@ -94,20 +180,15 @@ impl Run<'_> {
         (parts.len() <= PARTS_MAX).then(|| Cel::all(parts)).flatten()
     }
 
-    /// Makes rules of the arms from `at` on, and writes the notes of the statements inside. Returns
+    /// Makes rules of the arms, and writes the notes of the statements inside. Returns
     /// whether that was possible.
-    pub(super) fn of_response(
-        &mut self,
-        id: usize,
-        arms: &[Arm],
-        at: usize,
-        state: &mut State,
-    ) -> bool {
+    pub(super) fn of_response(&mut self, id: usize, arms: &[Arm], state: &mut State) -> bool {
         let is_here = self.in_sub == "vcl_backend_response" && self.depth == 0 && !state.in_doubt;
-        let outer: Option<Vec<Cel>> = self.enclosing.iter().cloned().collect();
-        let Some(outer) = outer.filter(|_| is_here) else { return false };
+        if !is_here || arms.len() > PARTS_MAX {
+            return false;
+        }
         let (mut rules, mut notes, mut of_expired) = (Vec::new(), Vec::new(), false);
-        for (nth, (condition, body)) in arms.iter().enumerate().skip(at) {
+        for (nth, (condition, body)) in arms.iter().enumerate() {
             // A request for which it holds is another case, which is not stored.
             if condition.as_ref().is_some_and(|one| self.is_of_others(one, state)) {
                 notes.extend(body.iter().map(|stmt| (stmt, Different(OTHERS))));
@@ -130,6 +211,11 @@ impl Run<'_> {
                 notes.extend(body.iter().map(|stmt| (stmt, Left(OVER))));
                 continue;
             }
+            // Responses to other methods would be changed, too.
+            let is_of_methods = judged.as_ref().is_some_and(|one| one.of_methods);
+            if is_of_methods && !made.changes.is_empty() {
+                return false;
+            }
             of_expired |= is_of_expired;
             if !made.is_passed && made.ttl.is_some() && (of_expired || state.has_expired) {
                 return false;
@@ -145,7 +231,8 @@ impl Run<'_> {
             };
             let asked: Vec<&Arm> = asked.iter().filter(is_asked).copied().collect();
             let Some(own) = self.taken(&asked) else { return false };
-            let when = Cel::all(outer.iter().cloned().chain([own]).collect());
+            let Some(outer) = self.outer(&made) else { return false };
+            let when = Cel::all(outer.into_iter().chain([own]).collect());
             let Some(when) = when.filter(|one| cel::check_response(one, &self.lists).is_some())
             else {
                 return false;
@@ -163,6 +250,7 @@ impl Run<'_> {
         if others.map(|(_, rules)| rules.len()).sum::<usize>() + rules.len() > RULES_MAX {
             return false;
         }
+        state.ruled.extend(rules.iter().flat_map(|rule| rule.changes.keys().cloned()));
         self.rules.insert(id, rules);
         notes.iter().for_each(|(stmt, becomes)| self.mark(stmt, becomes));
         true
@@ -188,7 +276,12 @@ impl Run<'_> {
             Expr::Or(all) | Expr::And(all) => {
                 let (mut parts, mut judged) = (Vec::new(), Judged::default());
                 for one in all {
+                    if matches!(expr, Expr::And(_)) && all.len() > 1 && is_of_methods(one) {
+                        judged.of_methods = true;
+                        continue;
+                    }
                     let one = self.judged(one)?;
+                    judged.of_methods |= one.of_methods;
                     judged.of_expired |= one.of_expired;
                     judged.of_cookies |= one.of_cookies;
                     judged.why = if one.why.is_empty() { judged.why } else { one.why };
@@ -208,7 +301,9 @@ impl Run<'_> {
             Expr::Not(inner) if is_cookie(inner) => when(Cel::one("response['set-cookie'] == ''")),
             Expr::Not(inner) => {
                 let judged = self.judged(inner)?;
-                let found = judged.when.filter(|_| !judged.of_expired && !judged.of_cookies)?;
+                let found = judged
+                    .when
+                    .filter(|_| !judged.of_expired && !judged.of_cookies && !judged.of_methods)?;
                 Some(Judged { when: Some(found.negated()), ..judged })
             }
             Expr::Compare(left, sign @ ("<=" | "<" | "=="), Word::Name(zero))
@@ -239,7 +334,7 @@ impl Run<'_> {
             }
             Expr::Compare(left, ..) if left.starts_with("bereq.") || left.starts_with("req.") => {
                 let mut any = State::default();
-                let (found, why) = translate::condition(expr, &mut any, &self.program.lists)?;
+                let (found, why) = translate::condition(expr, &mut any, &self.program.lists, true)?;
                 Some(Judged { when: Some(found), why, ..Judged::default() })
             }
             Expr::Compare(..) | Expr::Call(_) | Expr::Unknown => None,
@@ -362,7 +457,10 @@ fn made<'s>(
         };
         notes.push((stmt, becomes));
     }
-    Some(made)
+    // Varnish reads these fields before the program changes them.
+    let of_lifetimes = |name: &String| OF_LIFETIMES.contains(&name.as_str());
+    let is_known = made.is_passed || made.ttl.is_some();
+    (is_known || !made.changes.keys().any(of_lifetimes)).then_some(made)
 }
 
 /// The lifetime is not over.
@@ -370,6 +468,21 @@ fn is_fresh(expr: &Expr) -> bool {
     match comparisons(expr)[..] {
         [Expr::Compare(left, ">", Word::Name(zero))] => left == "beresp.ttl" && is_zero(zero),
         _ => false,
+    }
+}
+
+/// Whether a condition asks for the methods whose responses are stored.
+fn is_of_methods(expr: &Expr) -> bool {
+    let is_stored = |one: &Expr| match one {
+        Expr::Compare(left, "==", Word::Text(text)) => {
+            left == "bereq.method" && matches!(text.as_str(), "GET" | "HEAD")
+        }
+        _ => false,
+    };
+    match expr {
+        Expr::Or(all) => all.iter().all(is_of_methods),
+        Expr::And(all) if all.len() == 1 => is_of_methods(&all[0]),
+        leaf => is_stored(leaf),
     }
 }
 
@@ -389,8 +502,10 @@ fn asks_for_changed(expr: &Expr, state: &State) -> bool {
     comparisons(expr).into_iter().any(|one| match one {
         Expr::Compare(left, ..) | Expr::Is(left) => {
             // Where Set-Cookie is left, the response is not stored anyway.
-            response_field(left)
-                .is_some_and(|name| name != "set-cookie" && state.response.contains_key(name))
+            response_field(left).is_some_and(|name| {
+                let is_changed = state.response.contains_key(name) || state.ruled.contains(name);
+                name != "set-cookie" && is_changed
+            })
         }
         _ => false,
     })

@@ -72,6 +72,16 @@ pub(crate) struct State {
     pub(super) defaults: BTreeMap<String, String>,
     /// What substitutions left of the client's cookies.
     pub(super) filter: Option<Filter>,
+    /// What `vcl_recv` made of the request names no client.
+    pub(super) is_anonymous: bool,
+    /// The store is not used for the request.
+    pub(super) is_passed: bool,
+    /// In Varnish 3: a stored response is removed.
+    pub(super) is_purged: bool,
+    /// Parameters that were taken out where this sign comes before them.
+    pub(super) halves: BTreeSet<(String, char)>,
+    /// Fields that rules change.
+    pub(super) ruled: BTreeSet<String>,
     /// Responses whose lifetime is over are passed, so a later lifetime is not for them.
     pub(super) has_expired: bool,
     /// The host that is sent in place of the client's.

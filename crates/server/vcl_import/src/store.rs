@@ -41,7 +41,21 @@ pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
                 (r"^http[s]?://" | "^https?://" | r"^https?:\/\/", "") => {}
                 ("//" | "//+" | "/+", "/") => return Some(SLASHES),
                 (from, "" | "?" | r"\1" | "&") if keys.query != Some("none") => {
-                    parameters(from)?.into_iter().for_each(|name| add(&mut keys.drop, name));
+                    // Some programs have a statement for each of the signs before a parameter.
+                    let sign = match from.chars().next() {
+                        Some('&') => Some('&'),
+                        _ if from.starts_with(r"\?") => Some('?'),
+                        _ => None,
+                    };
+                    for name in parameters(from)? {
+                        let other = sign.map(|sign| if sign == '&' { '?' } else { '&' });
+                        let is_whole =
+                            other.is_none_or(|other| state.halves.contains(&(name.clone(), other)));
+                        match is_whole {
+                            true => add(&mut keys.drop, name),
+                            false => drop(state.halves.insert((name, sign.unwrap_or_default()))),
+                        }
+                    }
                     let is_wide =
                         name == "regsub" || from.contains("[a-z]+") || from.contains(r"\w+");
                     return Some(if is_wide { WIDE } else { "" });

@@ -15,14 +15,22 @@ use imported::url::url;
 pub(crate) type Translated = (Cel, &'static str);
 
 /// Translates a condition whose result is not known.
-pub(crate) fn condition(expr: &Expr, state: &mut State, lists: &[List]) -> Option<Translated> {
+///
+/// `is_loose`: it keeps no request out, so it may differ for URLs with a part of the pattern in the
+/// query.
+pub(crate) fn condition(
+    expr: &Expr,
+    state: &mut State,
+    lists: &[List],
+    is_loose: bool,
+) -> Option<Translated> {
     match expr {
         Expr::Or(all) | Expr::And(all) if all.len() > PARTS_MAX => None,
         Expr::Or(all) | Expr::And(all) => {
             let (mut parts, mut why) = (Vec::new(), "");
             for one in all {
                 if truth(one, state).is_none() {
-                    let (part, differs) = condition(one, state, lists)?;
+                    let (part, differs) = condition(one, state, lists, is_loose)?;
                     parts.push(part);
                     why = if differs.is_empty() { why } else { differs };
                 }
@@ -31,10 +39,13 @@ pub(crate) fn condition(expr: &Expr, state: &mut State, lists: &[List]) -> Optio
                 if matches!(expr, Expr::Or(_)) { Cel::any(parts) } else { Cel::all(parts) };
             Some((joined?, why))
         }
-        Expr::Not(inner) => condition(inner, state, lists).map(|(one, why)| (one.negated(), why)),
+        Expr::Not(inner) => {
+            condition(inner, state, lists, is_loose).map(|(one, why)| (one.negated(), why))
+        }
         Expr::Is(name) => Some((cel::has_field(own_field(name, state)?)?, "")),
         Expr::Compare(left, sign, right) => {
-            let (found, why) = compare(left, sign.trim_start_matches('!'), right, state, lists)?;
+            let (found, why) =
+                compare(left, sign.trim_start_matches('!'), right, state, (lists, is_loose))?;
             let is_positive = matches!(*sign, "==" | "~");
             Some((if is_positive { found } else { found.negated() }, why))
         }
@@ -57,7 +68,7 @@ fn compare(
     sign: &str,
     right: &Word,
     state: &State,
-    lists: &[List],
+    (lists, is_loose): (&[List], bool),
 ) -> Option<Translated> {
     let is_text = matches!(sign, "~" | "==" | "=");
     if !is_text && left != "client.ip" {
@@ -75,7 +86,7 @@ fn compare(
         ("req.url" | "bereq.url", Word::Text(text))
             if sign == "~" && !state.vague.contains("req.url") =>
         {
-            url(text, false)
+            of_url(text, is_loose, state)
         }
         ("req.http.host" | "bereq.http.host", Word::Text(text))
             if sign == "~" && !state.vague.contains("host") =>
@@ -111,6 +122,22 @@ fn compare(
             exact(if sign == "~" { cel::matches(&field, text) } else { cel::is(&field, text) })
         }
         _ => None,
+    }
+}
+
+/// An expression for the URL, of which the program may have removed the query, or parameters.
+fn of_url(text: &str, is_loose: bool, state: &State) -> Option<Translated> {
+    let asks_for_query = ["?", "&"].iter().any(|sign| text.contains(sign));
+    if state.keys.query == Some("none") {
+        return match asks_for_query {
+            true => None,
+            false => cel::matches("path", text).map(|found| (found, "")),
+        };
+    }
+    // The end of the URL may be another one now.
+    match state.keys.drop.is_empty() || !text.contains('$') {
+        true => url(text, is_loose),
+        false => None,
     }
 }
 

@@ -201,3 +201,195 @@ fn the_language_of_varnish_3_is_read() {
         );
     }
 }
+
+/// What a program with this `vcl_recv` and this `vcl_backend_response` becomes.
+fn with(recv: &str, response: &str) -> Imported {
+    of(&format!("sub vcl_recv {{ {recv} }}\nsub vcl_backend_response {{ {response} }}"))
+}
+
+const ALL: &str = "unset req.http.Cookie; unset req.http.Authorization; return (hash);";
+
+/// The negation of three conditions was taken for three, and its middle field for absent.
+#[test]
+fn a_negation_of_several_conditions_is_one() {
+    let three = with(
+        "if (!(req.http.X-A || req.http.Cookie || req.http.X-B)) { set req.http.X-Anon = \"1\"; }",
+        "",
+    );
+    for route in stored(&three) {
+        assert!(!route.contains("when = "), "{route}");
+    }
+    has(&three, "'cookie' in fields || 'authorization' in fields");
+    // The sign inside a text was replaced.
+    let text = with("if (req.http.User-Agent !~ \"a == b\") { return (synth(403)); }", "");
+    has(&text, "when = \"!fields['user-agent'].matches('a == b')\"");
+}
+
+/// An arm without statements was taken for one that is never taken.
+#[test]
+fn an_arm_without_statements_is_an_arm() {
+    let list = "acl office { \"10.0.0.0\"/8; }\n";
+    let closed = of(&format!(
+        "{list}sub vcl_recv {{ if (client.ip !~ office) {{ }} else {{ return (pass); }} \
+         return (synth(403)); }}"
+    ));
+    has(&closed, "when = \"!client.within(acl_office)\"  # vcl_recv\nanswer = \"403");
+    let users = with("if (req.http.Cookie ~ \"session=\") { } else { unset req.http.Cookie; }", "");
+    for route in stored(&users) {
+        assert!(!route.contains("when = "), "{route}");
+    }
+    has(&users, "fields['cookie'].matches('session=')");
+}
+
+/// Statements behind a return were carried for all responses.
+#[test]
+fn what_comes_after_a_return_is_not_for_all_responses() {
+    for (response, lacking) in [
+        (
+            "if (beresp.http.Set-Cookie) { set beresp.uncacheable = true; return (deliver); } \
+             unset beresp.http.Set-Cookie;",
+            "remove = \"set-cookie\"  # VCL",
+        ),
+        (
+            "if (bereq.url ~ \"^/a/\") { if (beresp.status == 200) { return (deliver); } } \
+             if (beresp.status == 200) { unset beresp.http.Set-Cookie; }",
+            "remove = \"set-cookie\"",
+        ),
+        (
+            "if (beresp.http.Cache-Control) { return (deliver); } set beresp.ttl = 1d;",
+            "ttl = \"24h\"  # VCL",
+        ),
+        (
+            "if (beresp.http.X-Lang) { return (deliver); } unset beresp.http.Vary;",
+            "remove = \"vary\"  # VCL",
+        ),
+        (
+            "if (bereq.uncacheable) { return (deliver); } if (beresp.status == 200) { unset \
+             beresp.http.Cache-Control; }",
+            "remove = \"cache-control\"",
+        ),
+        (
+            "if (beresp.http.Content-Type ~ \"html\") { set beresp.http.X-No = \"1\"; } \
+             if (beresp.http.X-No) { set beresp.uncacheable = true; }",
+            "response['x-no']",
+        ),
+    ] {
+        lacks(&with(ALL, response), lacking);
+    }
+    let guarded = with(ALL, "if (beresp.http.X-A) { return (deliver); } set beresp.ttl = 1d;");
+    has(&guarded, "when = \"response['x-a'] == ''\"  # vcl_backend_response\nttl = \"24h\"");
+    // The last cell of a host and a path had the rules of all.
+    let both = with(
+        &format!("if (req.url ~ \"^/b/\") {{ set req.http.X-B = \"b\"; }} {ALL}"),
+        "if (bereq.url ~ \"^/a/\" && beresp.http.X-Private) { set beresp.uncacheable = true; } \
+         elsif (beresp.status == 404) { set beresp.ttl = 1m; }",
+    );
+    has(&both, "response['x-private'] != ''\"  # vcl_backend_response\nstore = false");
+}
+
+/// A condition on a URL whose query was removed was asked of the client's query.
+#[test]
+fn a_query_that_is_gone_is_not_asked_for() {
+    let gone = with(
+        "set req.url = regsub(req.url, \"\\?.*$\", \"\"); \
+         if (req.url ~ \"\\.php$\") { return (synth(403)); }",
+        "",
+    );
+    has(&gone, "when = \"path.matches(r'\\\\.php$')\"");
+    // A slash, or a sign of money, is part of a query or of a path.
+    let slash = with("if (req.url ~ \"/cart\") { return (pass); }", "");
+    has(&slash, "path.matches('/cart') || query.matches('/cart')");
+    let money = with("if (req.url ~ \"^/[$/]+secret\") { return (synth(403)); }", "");
+    has(&money, "403");
+}
+
+/// Parameters were left out of the key of URLs for which the program keeps them.
+#[test]
+fn parameters_are_dropped_where_the_program_drops_them() {
+    for recv in [
+        "if (req.url ~ \"^/static/.*[?&]id=\") { set req.url = regsuball(req.url, \
+         \"[?&]id=[^&]*\", \"\"); }",
+        "set req.url = regsuball(req.url, \"&id=[^&]*\", \"\");",
+        "set req.url = regsuball(req.url, \"[?&]id=[0-9]+\", \"\");",
+    ] {
+        lacks(&with(&format!("{recv} {ALL}"), ""), "query_drop");
+    }
+    let both = "set req.url = regsuball(req.url, \"&id=[^&]*\", \"\"); \
+                set req.url = regsuball(req.url, \"\\?id=[^&]*\", \"?\");";
+    has(&with(&format!("{both} {ALL}"), ""), "query_drop = [\"id\"]");
+    // A text for some clients is no part of the key here.
+    let agents = of(&format!(
+        "sub vcl_recv {{ {ALL} }} sub vcl_hash {{ if (req.http.User-Agent ~ \"Mobile\") {{ \
+         hash_data(\"mobile\"); }} }}"
+    ));
+    assert!(stored(&agents).is_empty(), "{}", agents.configuration);
+}
+
+/// A field that was added if it was absent counted as there after it was removed.
+#[test]
+fn a_default_ends_with_the_field() {
+    let site = with(
+        "if (!req.http.X-A) { set req.http.X-A = \"1\"; } unset req.http.X-A; \
+         if (req.http.X-A) { return (hash); } return (synth(403));",
+        "",
+    );
+    lacks(&site, "\nupstream = ");
+}
+
+/// The first substitution, and one that ends early, leave cookies that count.
+#[test]
+fn substitutions_that_leave_cookies_are_not_filters() {
+    for value in [
+        "regsub(req.http.Cookie, \"_ga=[^;]+\", \"\")",
+        "regsuball(req.http.Cookie, \"session=.*?;?\", \"\")",
+    ] {
+        let recv = format!(
+            "set req.http.Cookie = {value}; if (req.http.Cookie == \"\") {{ \
+             unset req.http.Cookie; }}"
+        );
+        let site = with(&recv, "");
+        for route in stored(&site) {
+            // Requests with cookies are passed before.
+            assert!(!route.contains("when = "), "{route}");
+            has(&site, "'cookie' in fields");
+        }
+    }
+    // Only what vcl_recv removes lets the built-in program use the store.
+    let late =
+        of("sub vcl_backend_fetch { unset bereq.http.Cookie; unset bereq.http.Authorization; }");
+    has(&late, "'cookie' in fields || 'authorization' in fields");
+}
+
+/// In Varnish 3, the subroutine for stored responses decides who may purge.
+#[test]
+fn a_purge_of_varnish_3_is_guarded_where_it_is() {
+    let guarded = "backend default { .host = \"127.0.0.1\"; .port = \"8001\"; }\n\
+                   acl inside { \"10.0.0.0\"/8; }\n\
+                   sub vcl_recv { if (req.request == \"PURGE\") { return (lookup); } }\n\
+                   sub vcl_hit { if (req.request == \"PURGE\") { if (!client.ip ~ inside) { \
+                   error 405 \"no\"; } purge; error 200 \"gone\"; } }\n";
+    has(&imported(guarded), "from = [\"10.0.0.0/8\"]");
+    let open = guarded.replace("if (!client.ip ~ inside) { error 405 \"no\"; }", "");
+    has(&imported(&open), "from = [\"0.0.0.0/0\", \"::/0\"]");
+}
+
+/// The server refused routes that are never taken, and conditions that are too long.
+#[test]
+fn odd_programs_become_files_that_the_server_takes() {
+    with(
+        "if (req.http.X-A == \"1\" && req.http.X-C == \"1\") { if (req.http.X-C == \"1\") { \
+         return (synth(467)); } return (synth(469)); }",
+        "",
+    );
+    let long: String = (0..39)
+        .map(|at| {
+            let text = format!("{at}").repeat(60);
+            format!("if (req.http.User-Agent ~ \"{text}\") {{ return (pass); }}\n")
+        })
+        .collect();
+    with(&long, "");
+    let arms: String = (0..3000)
+        .map(|at| format!("elsif (beresp.http.X-{at}) {{ return (deliver); }}\n"))
+        .collect();
+    with(ALL, &format!("if (beresp.http.X) {{ return (deliver); }} {arms}"));
+}

@@ -234,8 +234,8 @@ fn what_does_not_use_the_store_is_a_condition() {
         whens(&switched),
         ["method == 'POST' || query != '' || \
           fields['cookie'].matches('(?i)wordpress_[a-f0-9]+|wp-postpass') || \
-          path.matches('(?i)/wp-admin/') || path.matches('(?i)wp-.*.php') || \
-          query.matches('(?i)wp-.*.php')"]
+          path.matches('(?i)/wp-admin/') || query.matches('(?i)/wp-admin/') || \
+          path.matches('(?i)wp-.*.php') || query.matches('(?i)wp-.*.php')"]
     );
     // A dot of the last expression.
     assert_eq!(fate(&switched, "proxy_no_cache"), Fate::NotCarried);
