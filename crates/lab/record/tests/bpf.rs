@@ -396,16 +396,23 @@ fn turns_and_busy_periods_have_the_receives_of_the_event_loop_and_of_its_client(
     // The socket of the client has another port.
     assert_eq!(total(|row| row.upstreams), ROUNDS * calls);
     assert_eq!(trial.turns().len(), trial.intervals().len());
+    // It sleeps before a turn, unless the machine is busy and the next request is there before.
+    let mut first = 0;
     for size in 1..=3 {
         let which = (StretchKind::FirstTurn, Some(size));
+        let other = (StretchKind::Turn, Some(size));
+        let of_both = |number: fn(&StretchRow) -> u64| {
+            sum(&trial, which, number) + sum(&trial, other, number)
+        };
         let of_size = |&round: &u64| receives_of(round) == u64::from(size);
         let expected = calls * (0..ROUNDS).filter(of_size).count() as u64;
-        assert_eq!(sum(&trial, which, |row| row.stretches), expected, "{size}");
-        assert_eq!(sum(&trial, which, |row| row.clients), expected * u64::from(size), "{size}");
+        assert_eq!(of_both(|row| row.stretches), expected, "{size}");
+        assert_eq!(of_both(|row| row.clients), expected * u64::from(size), "{size}");
+        first += sum(&trial, which, |row| row.stretches);
         assert!(sum(&trial, which, |row| row.cpu_ns.cast_unsigned()) > 0, "{size}");
     }
-    // It sleeps before each turn.
-    assert_eq!(sum(&trial, (StretchKind::Turn, None), |row| row.receives()), 0);
+    let most = ROUNDS * calls / 2;
+    assert!(first > most, "{first} of {} turns came after a sleep", ROUNDS * calls);
     let periods = (StretchKind::Period, None);
     assert_eq!(sum(&trial, periods, |row| row.clients), received);
     assert_eq!(sum(&trial, periods, |row| row.upstreams), ROUNDS * calls);

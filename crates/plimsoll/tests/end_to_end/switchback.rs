@@ -99,7 +99,7 @@ fn alone_an_interrupt_ends_the_servers_and_restores_the_setting() {
     child.args(["--settle", "900ms"]);
     let mut child = Running::start(child.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let settings = || if home.has("settings") { home.read("settings") } else { String::new() };
-    wait_for("the first B", SOON, || settings().contains('b').then_some(()));
+    wait_for("the first B", 4 * SOON, || settings().contains('b').then_some(()));
     child.signal("INT");
     child.ended(SOON);
     assert_eq!(settings(), "a\nb\na\n");

@@ -39,12 +39,12 @@ impl Table for Forward {
     const KEYS: &'static [Key<Forward>] = keys![Forward;
         allow_from: Kind::Networks, allow_from, "Networks whose clients may use the proxy.";
         deny_from: Kind::Networks, deny_from,
-            "Networks whose clients may not use the proxy, whatever allow_from and satisfy say.",
+            "Networks whose clients may not use the proxy, whatever allow_from says. With \
+             satisfy = \"any\" they may with a login.",
             example "[\"10.9.0.0/16\"]";
         satisfy: Kind::Word(&["all", "any"]), satisfy,
             "With users: whether a client needs both, an allowed network and a login, or one of \
-             them. With `any`, clients of allow_from need no password, and all others but those \
-             of deny_from need one.";
+             them. With `any`, clients of allow_from need no password, and all others need one.";
         allow_to: Kind::Networks, allow_to,
             "Networks that may be reached although they are not public: an intranet, a test's \
              loopback. An address that the proxy itself listens on may be reached only if exactly \

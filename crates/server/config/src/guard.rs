@@ -59,8 +59,8 @@ impl Guard {
                 }
             }
         }
-        if self.satisfy == Satisfy::Any && !(has_users && self.allow_from.is_some()) {
-            let text = "there is nothing to choose from: write users and allow_from";
+        if self.satisfy == Satisfy::Any && !(has_users && self.has_networks()) {
+            let text = "there is nothing to choose from: write users, and allow_from or deny_from";
             here.mistake_of("satisfy", text);
         }
     }

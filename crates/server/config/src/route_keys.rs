@@ -153,7 +153,8 @@ impl Table for RouteTable {
              all others get 403, also where the store has the response.",
             example "[\"10.0.0.0/8\", \"office\"]";
         deny_from: Kind::Texts, guard.deny_from,
-            "The same of clients that may not use the route, whatever allow_from and satisfy say.",
+            "The same of clients that may not use the route, whatever allow_from says. With \
+             satisfy = \"any\" they may with a login.",
             example "[\"192.0.2.0/24\"]";
         users: Kind::Path, guard.users,
             "File of names and bcrypt hashes, as written by `htpasswd -B`: the route asks for one \

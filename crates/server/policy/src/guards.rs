@@ -53,17 +53,18 @@ impl Guard {
         })
     }
 
+    /// Whether clients of this address are allowed.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        !self.deny.has(client) && self.allow.as_ref().is_none_or(|allow| allow.has(client))
+    }
+
     /// Whether a login is asked of clients of this address; or the refusal of the address.
     ///
     /// # Errors
     /// The address is not allowed.
     pub fn asks_login(&self, client: IpAddr) -> Result<bool, Refusal> {
-        let client = client.to_canonical();
-        if self.deny.has(client) {
-            return Err(Refusal::RouteClient);
-        }
-        let is_allowed = self.allow.as_ref().is_none_or(|allow| allow.has(client));
-        match (is_allowed, &self.users, self.satisfy) {
+        match (self.admits(client), &self.users, self.satisfy) {
             (true, Some(_), Satisfy::All) | (false, Some(_), Satisfy::Any) => Ok(true),
             (true, None, _) | (true, Some(_), Satisfy::Any) => Ok(false),
             (false, None, _) | (false, Some(_), Satisfy::All) => Err(Refusal::RouteClient),

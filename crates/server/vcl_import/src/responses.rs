@@ -131,8 +131,8 @@ impl Run<'_> {
         self.enclosing.iter().cloned().chain(ended).collect()
     }
 
-    /// A statement that decides whether responses are stored, for those for which the subroutine has
-    /// not ended.
+    /// A statement that decides whether responses are stored. It is for those for which the
+    /// subroutine has not ended.
     pub(super) fn after_end(&mut self, stmt: &Stmt, state: &mut State) -> Becomes {
         let is_ttl = matches!(&stmt.kind, Kind::Set(to, _) if to == "beresp.ttl");
         let mut notes = Vec::new();
