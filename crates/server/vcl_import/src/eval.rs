@@ -156,11 +156,14 @@ impl<'p> Run<'p> {
                 (end, becomes) = self.end(words, &state.asked);
                 (state.end, ended) = (Some(end), true);
             }
-            Kind::Set(..) | Kind::Unset(_) if self.is_after_end() && is_of_store(&stmt.kind) => {
-                becomes = self.after_end(stmt, state);
+            Kind::Set(to, value) => {
+                let after_end = self.after_end(stmt, state);
+                becomes = after_end.unwrap_or_else(|| self.set(to, value, state));
             }
-            Kind::Set(to, value) => becomes = self.set(to, value, state),
-            Kind::Unset(what) => becomes = self.unset(what, state),
+            Kind::Unset(what) => {
+                let after_end = self.after_end(stmt, state);
+                becomes = after_end.unwrap_or_else(|| self.unset(what, state));
+            }
             Kind::Other(name, words) => becomes = self.other(name, words, state),
         }
         state.unprotected |= matches!(becomes, Unprotected(_));
@@ -758,18 +761,6 @@ fn set_lifetime(to: &str, value: &[Word], state: &mut State) -> Becomes {
     let is_new = (usual.ttl, usual.grace) != (None, None) && !list.iter().any(is_usual);
     list.extend(is_new.then_some(usual));
     Different(why)
-}
-
-/// Whether a statement of `vcl_backend_response` decides whether a response is stored, or for how
-/// long.
-fn is_of_store(kind: &Kind) -> bool {
-    match kind {
-        Kind::Set(name, _) | Kind::Unset(name) => {
-            matches!(name.as_str(), "beresp.ttl" | "beresp.grace" | "beresp.uncacheable")
-                || name.strip_prefix("beresp.http.").is_some_and(is_about_caching)
-        }
-        _ => false,
-    }
 }
 
 /// `("TEXT")`

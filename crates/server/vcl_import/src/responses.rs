@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use super::conditions::{comparisons, status_min, truth};
+use super::conditions::{comparisons, is_background, status_min, truth};
 use super::lexer::Word;
 use super::parser::{Arm, Expr, Kind, Stmt};
 use super::state::{Changes, PRIVATE, State, request_field, response_field};
 use super::{OF_LIFETIMES, Run};
 use super::{store, texts, translate};
 use imported::cel::{self, Cel, PARTS_MAX};
-use imported::fields::is_free;
+use imported::fields::{is_about_caching, is_free};
 use imported::limits::DEPTH_MAX;
 use imported::route::{Lifetime, change};
 use imported::table::Becomes::{self, Carried, Different, Left, Nothing};
@@ -45,6 +45,7 @@ const OURS: &str = "such responses are never stored";
 const OVER: &str = "a response with Set-Cookie, or whose lifetime is over, is not stored";
 const FAILED: &str = "the error of the server is passed on";
 const OTHERS: &str = "requests for which this holds are not answered from the store";
+const UNSEEN: &str = "a stale response is kept after such a failure for the time of `error_grace`";
 const NOT_ALL: &str = "it is not for all responses, and our file cannot say for which";
 const ENDED: &str = "what comes later in the program is done to all responses, unless this rule \
                      says otherwise";
@@ -115,11 +116,6 @@ impl Run<'_> {
         })
     }
 
-    /// Whether the subroutine has ended for some responses.
-    pub(super) fn is_after_end(&self) -> bool {
-        self.in_sub == "vcl_backend_response" && !self.ended.is_empty()
-    }
-
     /// What holds where a statement is run, with this effect. `None`: our file cannot say it.
     fn outer(&self, made: &ResponseRule) -> Option<Vec<Cel>> {
         // A rule would change the responses of piped requests, too.
@@ -132,31 +128,35 @@ impl Run<'_> {
     }
 
     /// A statement that decides whether responses are stored. It is for those for which the
-    /// subroutine has not ended.
-    pub(super) fn after_end(&mut self, stmt: &Stmt, state: &mut State) -> Becomes {
+    /// subroutine has not ended. `None`: it is for all, or decides nothing.
+    pub(super) fn after_end(&mut self, stmt: &Stmt, state: &mut State) -> Option<Becomes> {
+        let is_here = self.in_sub == "vcl_backend_response" && !self.ended.is_empty();
+        if !is_here || !is_of_store(&stmt.kind) {
+            return None;
+        }
         let is_ttl = matches!(&stmt.kind, Kind::Set(to, _) if to == "beresp.ttl");
         let mut notes = Vec::new();
         let made = made(std::slice::from_ref(stmt), None, &mut notes);
         let made = made.filter(|made| made.ttl.is_none() || !state.has_expired);
-        if let Some(made) = &made
-            && made.is_passed
-        {
-            state.uncacheable = true;
-            return Carried;
-        }
         let when = made.as_ref().filter(|_| self.depth == 0 && !state.in_doubt).and_then(|made| {
-            let outer = self.outer(made)?;
-            Cel::all(outer).filter(|one| cel::check_response(one, &self.lists).is_some())
+            let matters = |guard: &Guard| !guard.only_changes || !made.changes.is_empty();
+            match made.is_passed || !self.ended.iter().any(matters) {
+                true => Some(None),
+                false => Cel::all(self.outer(made)?).map(Some),
+            }
         });
+        let is_known = |one: &Cel| cel::check_response(one, &self.lists).is_some();
         match (made, when) {
-            (Some(made), Some(when)) if made.has_effect() => {
+            // Where the subroutine has ended, the response is passed anyway.
+            (Some(_), Some(None)) => None,
+            (Some(made), Some(Some(when))) if made.has_effect() && is_known(&when) => {
                 state.ruled.extend(made.changes.keys().cloned());
                 self.rules.insert(stmt.id, vec![ResponseRule { when, ..made }]);
-                notes.pop().map_or(Carried, |(_, becomes)| becomes)
+                Some(notes.pop().map_or(Carried, |(_, becomes)| becomes))
             }
             _ => {
                 state.store_unknown |= is_ttl;
-                Left(NOT_ALL)
+                Some(Left(NOT_ALL))
             }
         }
     }
@@ -213,7 +213,7 @@ impl Run<'_> {
             }
             // Responses to other methods would be changed, too.
             let is_of_methods = judged.as_ref().is_some_and(|one| one.of_methods);
-            if is_of_methods && !made.changes.is_empty() {
+            if is_of_methods && made.changes.contains_key("set-cookie") {
                 return false;
             }
             of_expired |= is_of_expired;
@@ -453,6 +453,7 @@ fn made<'s>(
             Kind::Other(name, _) if name == "std.log" || name == "std.syslog" => {
                 Nothing("the access log is by request")
             }
+            Kind::If(arms) if arms.iter().all(gives_up_unseen) => Different(UNSEEN),
             Kind::Other(..) | Kind::Call(_) | Kind::If(_) => return None,
         };
         notes.push((stmt, becomes));
@@ -461,6 +462,15 @@ fn made<'s>(
     let of_lifetimes = |name: &String| OF_LIFETIMES.contains(&name.as_str());
     let is_known = made.is_passed || made.ttl.is_some();
     (is_known || !made.changes.keys().any(of_lifetimes)).then_some(made)
+}
+
+/// Whether an arm only gives up a fetch for which no client waits.
+fn gives_up_unseen((condition, body): &Arm) -> bool {
+    let gives_up = |stmt: &Stmt| match &stmt.kind {
+        Kind::Return(words) => words.first() == Some(&Word::Name("abandon".to_owned())),
+        _ => false,
+    };
+    condition.as_ref().is_some_and(is_background) && body.iter().all(gives_up)
 }
 
 /// The lifetime is not over.
@@ -514,4 +524,16 @@ fn asks_for_changed(expr: &Expr, state: &State) -> bool {
 /// Nothing, or less than a second: our lifetimes are whole seconds.
 fn is_zero(text: &str) -> bool {
     matches!(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()), "0" | "0.0") || text == "1s"
+}
+
+/// Whether a statement of `vcl_backend_response` decides whether a response is stored, or for how
+/// long.
+fn is_of_store(kind: &Kind) -> bool {
+    match kind {
+        Kind::Set(name, _) | Kind::Unset(name) => {
+            matches!(name.as_str(), "beresp.ttl" | "beresp.grace" | "beresp.uncacheable")
+                || name.strip_prefix("beresp.http.").is_some_and(is_about_caching)
+        }
+        _ => false,
+    }
 }

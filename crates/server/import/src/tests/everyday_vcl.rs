@@ -276,6 +276,16 @@ fn what_comes_after_a_return_is_not_for_all_responses() {
     ] {
         lacks(&with(ALL, response), lacking);
     }
+    // Responses for which it has ended are passed, so a lifetime does not concern them.
+    let passed = with(
+        ALL,
+        "if (beresp.status >= 500) { if (bereq.is_bgfetch) { return (abandon); } \
+         set beresp.uncacheable = true; return (deliver); } \
+         if (beresp.status == 200 && (bereq.method == \"GET\" || bereq.method == \"HEAD\")) { \
+         set beresp.http.X-A = \"a\"; } set beresp.ttl = 1d;",
+    );
+    has(&passed, "ttl = \"24h\"  # VCL");
+    has(&passed, "when = \"status >= 500\"  # vcl_backend_response\nstore = false");
     let guarded = with(ALL, "if (beresp.http.X-A) { return (deliver); } set beresp.ttl = 1d;");
     has(&guarded, "when = \"response['x-a'] == ''\"  # vcl_backend_response\nttl = \"24h\"");
     // The last cell of a host and a path had the rules of all.
