@@ -163,7 +163,8 @@ impl Run<'_> {
 
     /// Whether a rule of an earlier statement has a lifetime, and does not end the subroutine.
     pub(super) fn has_rule_with_ttl(&self, now: usize) -> bool {
-        let has_ttl = |rules: &Vec<ResponseRule>| rules.iter().any(|one| one.ttl.is_some());
+        let has_ttl =
+            |rules: &Vec<ResponseRule>| rules.iter().any(|one| one.ttl.is_some() && !one.is_passed);
         self.rules.range(..now).any(|(_, rules)| has_ttl(rules))
     }
 

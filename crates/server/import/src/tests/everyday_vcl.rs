@@ -280,7 +280,7 @@ fn what_comes_after_a_return_is_not_for_all_responses() {
     let passed = with(
         ALL,
         "if (beresp.status >= 500) { if (bereq.is_bgfetch) { return (abandon); } \
-         set beresp.uncacheable = true; return (deliver); } \
+         set beresp.uncacheable = true; set beresp.ttl = 120s; return (deliver); } \
          if (beresp.status == 200 && (bereq.method == \"GET\" || bereq.method == \"HEAD\")) { \
          set beresp.http.X-A = \"a\"; } set beresp.ttl = 1d;",
     );
