@@ -17,7 +17,7 @@ pub(crate) const OURS: &[&str] = &["cdn-cache-control"];
 #[must_use]
 pub fn is_targeted(name: &[u8]) -> bool {
     const SUFFIX: &[u8] = b"-cache-control";
-    const BEFORE_IT: [&[u8]; 2] = [b"surrogate-control", b"x-accel-expires"];
+    const BEFORE_IT: [&[u8]; 3] = [b"surrogate-control", b"x-accel-expires", b"edge-control"];
     let ends = name.len().checked_sub(SUFFIX.len()).map(|at| &name[at..]);
     ends.is_some_and(|end| end.eq_ignore_ascii_case(SUFFIX))
         || BEFORE_IT.iter().any(|one| name.eq_ignore_ascii_case(one))

@@ -248,7 +248,7 @@ impl Request {
     /// that is sent in several codings the client may have the beginning of any.
     pub(crate) fn selection(&self, head: &Head, status: u16, length: u64) -> Selection {
         let wire = self.wire();
-        let takes_range = hints(&self.fields()).any(RequestHints::RANGE);
+        let takes_range = self.fields().has(Name::Range);
         let has_codings = || head.source().is_some() && range::is_by_date(&wire);
         if takes_range && (has_codings() || self.may_mix_codings(head)) {
             return Selection::Whole(WhyWhole::IfRange);

@@ -6,6 +6,7 @@ use super::acl::{Hosts, Set, both_domains};
 use super::lines::Line;
 use super::peers;
 use imported::note::Notes;
+use imported::route::change;
 use imported::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Unprotected};
 use imported::tree::{self, Section, Value, authority};
 
@@ -114,7 +115,18 @@ impl Squid {
         if front.hosts.is_some() {
             routes.push(refusal(None, "http_access allows no other host"));
         }
-        let routes = self.stored.apply(routes);
+        let mut routes = self.stored.apply(routes);
+        let value = match self.forwarded_for.as_ref() {
+            Some(("delete", _)) => Some(None),
+            Some(("replace", _)) => Some(Some("{client}")),
+            _ => None,
+        };
+        for route in routes.iter_mut().filter(|route| route.get("upstream").is_some()) {
+            if let Some(value) = value {
+                let field = route.below("route.request");
+                change(field, "set", "X-Forwarded-For", value, "forwarded_for");
+            }
+        }
         let closed = front.unprotected && !self.open;
         for mut route in routes {
             if closed {
@@ -130,7 +142,8 @@ impl Squid {
         section.set("name", first.name.clone(), &first.line.at);
         section.set_some("host", first.host.as_deref().or(host), &first.line.at);
         let word = match self.forwarded_for.as_ref().map_or("add", |(word, _)| word) {
-            "add" | "replace" => "x_forwarded_for",
+            "add" => "x_forwarded_for",
+            // Routes remove the field, or set it.
             _ => "none",
         };
         section.set("forwarded", word, "forwarded_for");

@@ -372,8 +372,13 @@ impl Group {
             return;
         }
         let now = time::now();
-        let ejected = self.members.iter().filter(|member| member.state.is_ejected(now)).count();
-        let there = self.members.iter().filter(|member| !member.state.is_unresolved()).count();
+        // A server that has left the name service is no server any more.
+        if state.is_unresolved() {
+            return;
+        }
+        let there = || self.members.iter().filter(|member| !member.state.is_unresolved());
+        let ejected = there().filter(|member| member.state.is_ejected(now)).count();
+        let there = there().count();
         let ejected_max = there * ejection.share_percent_max as usize / 100;
         if ejected < ejected_max && state.eject(now, ejection.base, ejection.max) {
             let (group, server) = (&self.config.name, self.members[at].label());

@@ -145,14 +145,14 @@ impl Group {
 }
 
 /// The addresses that were found, each once, in the order in which they are used if there are too
-/// many: those that the name server prefers, those that are servers already, then by address. So
-/// the order of a name server's answer takes no server away.
+/// many: those that the name server prefers, those that it names now, those that are servers
+/// already, then by address. So the order of a name server's answer takes no server away.
 fn wanted(slots: &[Member], found: &[Found]) -> Vec<Found> {
     let used: HashSet<SocketAddr> = slots.iter().filter_map(Member::own_address).collect();
     let mut wanted = found.to_vec();
     wanted.sort_by_key(|one| {
         let is_new = !used.contains(&one.address);
-        (one.is_backup, is_new, one.address, one.is_stale, Reverse(one.weight))
+        (one.is_backup, one.is_stale, is_new, one.address, Reverse(one.weight))
     });
     let mut seen = HashSet::new();
     wanted.retain(|one| seen.insert(one.address));
@@ -218,6 +218,16 @@ mod tests {
 
     fn assign(group: &Group, hosts: &[u8], now: Instant) {
         group.assign(0, &found(hosts), now);
+    }
+
+    /// A last address of a host that does not answer took the place of one that was named.
+    #[test]
+    fn addresses_that_are_named_come_before_stale_ones() {
+        let mut all = found(&[5, 7]);
+        all.push(Found { is_stale: true, ..Found::at(at(1)) });
+        all.push(Found { is_stale: true, ..Found::at(at(7)) });
+        let wanted: Vec<SocketAddr> = wanted(&[], &all).iter().map(|one| one.address).collect();
+        assert_eq!(wanted, [at(5), at(7), at(1)]);
     }
 
     fn labels(group: &Group) -> Vec<String> {

@@ -76,10 +76,12 @@ pub(crate) async fn pass<C: Client>(
         });
         unless_left(left, exchanging).await?;
     }
-    // Only a GET has ranges (RFC 9110, 14.2), and may be sent twice.
+    // Only a GET has ranges (RFC 9110, 14.2), and may be sent twice. Its content is gone by then.
+    let has_content = exchange.has_body;
     let is_part = |head: &ResponseHead<'_>| {
         head.status == 206
             && request.method() == Method::Get
+            && !has_content
             && request.may_mix_codings(&Wire(head.fields))
     };
     if matches!(&exchanged, Some(Ok(answer)) if is_part(&answer.head.head())) {

@@ -180,6 +180,15 @@ fn an_accelerator_is_upstreams_and_routes() {
     ] {
         has(&imported, part);
     }
+    for (word, change) in [
+        ("delete", "remove = \"X-Forwarded-For\""),
+        ("truncate", "set = \"X-Forwarded-For\"  # forwarded_for\nvalue = \"{client}\""),
+    ] {
+        // A client's own field was passed on.
+        let own = self::imported(&format!("forwarded_for {word}\n{text}"), false);
+        has(&own, change);
+        lacks(&own, "forwarded = \"x_forwarded_for\"");
+    }
     let guarded = text.replace("allow site\nhttp", "deny localhost\nhttp_access allow site\nhttp");
     let closed = self::imported(&guarded, false);
     has(&closed, "# upstream = \"app\"");

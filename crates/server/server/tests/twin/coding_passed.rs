@@ -152,6 +152,33 @@ fn the_rest_of_a_coded_response_is_not_of_another_coding() {
         );
         let got = Client::new().await.ask(delete.as_bytes()).await;
         assert_eq!((got.status, world.origin.count(target)), (206, 1));
+        // The content of a request is gone when its response comes.
+        let target = "/h?size=3000&text=1&cc=no-store&ranges=1&modified=1";
+        let with_content = format!(
+            "GET {target} HTTP/1.1\r\nHost: site\r\nAccept-Encoding: gzip\r\n{date}\
+             Content-Length: 5\r\n\r\nquery"
+        );
+        let got = Client::new().await.ask(with_content.as_bytes()).await;
+        assert_eq!((got.status, world.origin.count(target)), (206, 1));
+    });
+}
+
+/// Each resume by date of a response that is neither stored nor coded was sent twice.
+#[test]
+fn the_rest_of_what_is_never_coded_is_a_part() {
+    let never = || {
+        let config = coded();
+        let rules = config.compression.clone().unwrap();
+        Config { compression: Some(Rules { passed: false, ..rules }), ..config }
+    };
+    each_way(never, async |world: Rc<World>| {
+        let date = format!("Range: bytes=100-\r\nIf-Range: {MODIFIED}\r\n");
+        for cc in ["no-store", "max-age=600,private"] {
+            let target = &format!("/n?size=3000&text=1&cc={cc}&ranges=1&modified=1");
+            let got = accepting(target, "gzip", &date).await;
+            assert_eq!((got.status, &got.body[..]), (206, &expected(target, None)[100..]), "{cc}");
+            assert_eq!(world.origin.count(target), 1, "{cc}");
+        }
     });
 }
 
