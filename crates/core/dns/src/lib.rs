@@ -422,7 +422,12 @@ fn keep(found: Result<Found, LookupError>, now: Instant) -> Kept {
     let clamped = |ttl: u32| Duration::from_secs(ttl.into()).clamp(TTL_MIN, TTL_MAX);
     let (result, kept) = match found {
         Ok(Found { ips, ttl, name, unanswered }) => {
-            (Ok(Answer { ips: ips.into(), name, unanswered }), clamped(ttl))
+            let kept = match unanswered {
+                None => clamped(ttl),
+                // The other family is asked for again soon.
+                Some(_) => clamped(ttl).min(TTL_NONE_MAX),
+            };
+            (Ok(Answer { ips: ips.into(), name, unanswered }), kept)
         }
         Err(LookupError::Nothing { ttl }) => {
             let kept = ttl.map_or(TTL_MIN, clamped).min(TTL_NONE_MAX);

@@ -183,9 +183,15 @@ impl Table {
             return;
         }
         let Some(known) = self.names.get_mut(name) else { return };
-        let unanswered = matches!(kept.result, Err(NotFound::Unanswered));
+        let is_whole = |kept: &Kept| kept.result.as_ref().is_ok_and(|one| one.unanswered.is_none());
+        let unanswered = match &kept.result {
+            Ok(answer) => {
+                answer.unanswered.is_some() && known.answer.as_ref().is_some_and(is_whole)
+            }
+            Err(error) => *error == NotFound::Unanswered,
+        };
         let still_good = known.answer.as_ref().is_some_and(|old| now < old.until);
-        // A valid answer is kept when the servers do not respond for a while.
+        // A valid answer is kept when the servers do not respond for a while, or for one family.
         if unanswered && still_good {
             return;
         }

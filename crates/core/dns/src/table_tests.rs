@@ -166,3 +166,34 @@ proptest! {
         }
     }
 }
+
+/// An answer for IPv4 alone took the place of a valid one for both, and was kept as long.
+#[test]
+fn an_answer_for_one_family_does_not_replace_a_whole_one() {
+    let mut table = Table::default();
+    let part = |until| {
+        let mut kept = kept(1, until);
+        kept.result.as_mut().unwrap().unanswered = Some(crate::Family::V6);
+        kept
+    };
+    let addresses = |table: &Table| {
+        let answer = table.names["a"].answer.as_ref().unwrap().result.as_ref().unwrap();
+        answer.ips.len()
+    };
+    let (id, _) = started(&mut table, "a", None);
+    table.note("a", id, part(later(60)), NOW);
+    assert_eq!(addresses(&table), 1);
+    table.note("a", id, kept(2, later(60)), NOW);
+    table.note("a", id, part(later(60)), NOW);
+    assert_eq!(addresses(&table), 2);
+    // When the whole one is no longer valid, a part is better than nothing.
+    table.note("a", id, part(later(120)), later(61));
+    assert_eq!(addresses(&table), 1);
+    let found = crate::Found {
+        ips: vec![IpAddr::from([10, 0, 0, 1])],
+        ttl: 3600,
+        name: "a".into(),
+        unanswered: Some(crate::Family::V6),
+    };
+    assert!(crate::keep(Ok(found), NOW).until <= NOW + crate::limits::TTL_NONE_MAX);
+}
