@@ -63,7 +63,7 @@ impl Registry {
             let count = server.slots().min(SERVERS_PER_GROUP_MAX - first);
             let of_server = (0..count).map(|nth| {
                 let slot = server.has_slots().then_some(Slot { first, nth, count });
-                self.member(&config.name, server, slot)
+                self.member(config, server, slot)
             });
             members.extend(of_server);
         }
@@ -75,7 +75,13 @@ impl Registry {
         group
     }
 
-    fn member(&self, group: &str, server: &config::Server, slot: Option<Slot>) -> Member {
+    fn member(
+        &self,
+        config: &config::Group,
+        server: &config::Server,
+        slot: Option<Slot>,
+    ) -> Member {
+        let group = &config.name[..];
         let authority = server.origin.authority.clone();
         let addresses = || server.origin.addresses.as_slice().into();
         let origin = &server.origin;
@@ -86,6 +92,9 @@ impl Registry {
         let none = || -> Arc<[_]> { [].into() };
         let first = || if slot.is_some() { none() } else { addresses() };
         let state = kept(&self.servers, (group.to_owned(), url), || ServerState::new(first()));
+        if config.health.is_none() {
+            state.is_not_checked();
+        }
         if state.orders.reload() {
             tracing::info!(group, server = authority, "a reload has ended the orders for a server");
         }

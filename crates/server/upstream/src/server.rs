@@ -254,6 +254,12 @@ impl ServerState {
         !self.is_down() && self.orders.order() != Order::Disabled
     }
 
+    /// There are no checks, so none can have found it down.
+    pub(super) fn is_not_checked(&self) {
+        self.down.store(false, Relaxed);
+        self.check.contrary.store(0, Relaxed);
+    }
+
     /// It gets requests again, beginning with few of them if it starts slowly.
     pub(super) fn came_back(&self, now: Instant) {
         self.up_since.store(now.as_ns(), Relaxed);

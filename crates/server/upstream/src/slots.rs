@@ -220,6 +220,19 @@ mod tests {
         group.assign(0, &found(hosts), now);
     }
 
+    /// A server that a check had found down stayed down after the checks were taken out.
+    #[test]
+    fn a_reload_without_checks_brings_a_server_back() {
+        let (registry, now) = (Registry::default(), time::now());
+        let mut config = config::Group::of("g", [Origin::at(at(1))]);
+        config.health = Some(config::HealthCheck::default());
+        let group = registry.group(&config);
+        assert!(group.servers().all(|one| one.state.note_check(false, 1, 1, now)));
+        assert!(registry.group(&config).servers().all(|one| one.state.is_down()));
+        config.health = None;
+        assert!(!registry.group(&config).servers().any(|one| one.state.is_down()));
+    }
+
     /// A last address of a host that does not answer took the place of one that was named.
     #[test]
     fn addresses_that_are_named_come_before_stale_ones() {

@@ -146,6 +146,7 @@ fn a_server_that_has_come_back_starts_slowly() {
 fn the_state_of_a_server_outlives_a_reload() {
     let registry = Registry::default();
     let mut changed = config(2);
+    changed.health = Some(config::HealthCheck::default());
     let old = Arc::new(registry.group(&changed));
     old.members[1].state.note_check(false, 1, 1, time::now());
     let ticket = old.try_admit(Choice::default(), Tried::default()).unwrap();
