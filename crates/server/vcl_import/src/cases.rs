@@ -291,7 +291,7 @@ fn flatten(
 }
 
 /// The number of questions of the next attempt.
-pub(super) fn fewer(questions: usize) -> usize {
+fn fewer(questions: usize) -> usize {
     questions * 2 / 3
 }
 

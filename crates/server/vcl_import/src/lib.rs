@@ -260,7 +260,8 @@ impl Run<'_> {
             if self.questions_max == 0 {
                 return Err(SyntaxError::at(&self.at, "the program has too many cases"));
             }
-            let most = cases::fewer(self.questions_max);
+            // Few attempts, because each may take all steps.
+            let most = self.questions_max / 3;
             let most = if most < QUESTIONS_FEW { 0 } else { most };
             (self.steps, self.questions_max) = (0, most);
         };

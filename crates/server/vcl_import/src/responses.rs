@@ -124,7 +124,8 @@ impl Run<'_> {
         }
         let matters = |guard: &&Guard| !guard.only_changes || !made.changes.is_empty();
         let ended = self.ended.iter().filter(matters).map(|guard| guard.not_taken.clone());
-        self.enclosing.iter().cloned().chain(ended).collect()
+        let all: Option<Vec<Cel>> = self.enclosing.iter().cloned().chain(ended).collect();
+        all.filter(|parts| parts.len() < PARTS_MAX)
     }
 
     /// A statement that decides whether responses are stored. It is for those for which the

@@ -398,6 +398,10 @@ fn odd_programs_become_files_that_the_server_takes() {
         })
         .collect();
     with(&long, "");
+    let branches: String = (0..200)
+        .map(|at| format!("if (beresp.http.X-{at}) {{ set beresp.ttl = 1m; return (deliver); }}\n"))
+        .collect();
+    with(ALL, &branches);
     let arms: String = (0..3000)
         .map(|at| format!("elsif (beresp.http.X-{at}) {{ return (deliver); }}\n"))
         .collect();
