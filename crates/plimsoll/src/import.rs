@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ::import::{Fate, Imported, Included, Options, Source, limits};
 use command::failure::{Failure, misuse};
 use command::output::{self, Pending};
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
 use crate::cli;
@@ -97,7 +98,7 @@ fn compare(
 fn absolute(file: &Path) -> PathBuf {
     match file.as_os_str() == "-" {
         true => PathBuf::from("/try/stdin.conf"),
-        false => std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
+        false => import_try::absolute(file),
     }
 }
 
@@ -129,10 +130,21 @@ fn text_of(file: &Path) -> Result<String, String> {
     let read = if file.as_os_str() == "-" {
         std::io::stdin().lock().take(bound).read_to_end(&mut bytes)
     } else {
-        fs::File::open(file).and_then(|file| file.take(bound).read_to_end(&mut bytes))
+        regular(file).and_then(|file| file.take(bound).read_to_end(&mut bytes))
     };
     read.map_err(|error| format!("cannot be read: {error}"))?;
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+}
+
+/// Opens a file, if it is one: a pipe or a device may never end. A pipe without a writer is opened
+/// without waiting for one.
+fn regular(path: &Path) -> std::io::Result<fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is not a regular file (a pipe can be stdin: -)")),
+    }
 }
 
 /// The files that a name in an include stands for, in the order of their names. As in the shell,

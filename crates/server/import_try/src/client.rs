@@ -1,8 +1,10 @@
 //! Sends a request on a new connection, and reads its response.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,18 +12,70 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::job::{Answer, Request};
-use crate::limits::{REQUEST, RESPONSE_BYTES_MAX};
+use crate::limits::{BODY_BYTES_SHOWN_MAX, REQUEST, RESPONSE_BYTES_MAX};
 
 /// The answer. A connection that ends without a response is an answer with the status 0.
 pub(crate) fn ask(request: &Request) -> Answer {
-    let bytes = exchange(request).unwrap_or_default();
-    answer(&bytes).unwrap_or_default()
+    ask_until(request, Instant::now() + REQUEST)
 }
 
-fn exchange(request: &Request) -> io::Result<Vec<u8>> {
-    let stream = connected(request.from, request.to)?;
-    stream.set_read_timeout(Some(REQUEST))?;
-    stream.set_write_timeout(Some(REQUEST))?;
+fn ask_until(request: &Request, until: Instant) -> Answer {
+    let (bytes, is_closed) = exchange(request, until).unwrap_or_default();
+    let Some(mut answer) = answer(&bytes) else { return Answer::default() };
+    answer.is_cut = match is_whole(&answer, &bytes, request.method == "HEAD") {
+        Some(is_whole) => !is_whole,
+        None => !is_closed,
+    };
+    answer.body = shown(answer.body);
+    answer
+}
+
+/// A content, or the start of a long one with what is needed to compare the rest.
+fn shown(body: String) -> String {
+    if body.len() <= BODY_BYTES_SHOWN_MAX {
+        return body;
+    }
+    let mut hash = DefaultHasher::new();
+    body.hash(&mut hash);
+    // A character has at most four bytes.
+    let start: String = body.chars().take(BODY_BYTES_SHOWN_MAX / 4).collect();
+    format!("{start}... {} bytes, hash {:x}", body.len(), hash.finish())
+}
+
+/// A stream that ends at a time, however slowly the server sends.
+struct Timed {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Timed {
+    fn rest(&self) -> io::Result<Option<Duration>> {
+        let rest = self.until.saturating_duration_since(Instant::now());
+        if rest.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(rest)) }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.rest()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.rest()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// The bytes of the response, and whether the server closed the connection after them.
+fn exchange(request: &Request, until: Instant) -> io::Result<(Vec<u8>, bool)> {
+    let stream = Timed { stream: connected(request.from, request.to)?, until };
     if !request.tls {
         return exchange_on(stream, request);
     }
@@ -38,11 +92,14 @@ fn connected(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     if from.is_ipv4() == to.is_ipv4() {
         bind(&socket, &SocketAddr::new(from, 0))?;
     }
+    let socket = TcpStream::from(socket);
+    // It bounds connecting, too.
+    socket.set_write_timeout(Some(REQUEST))?;
     connect(&socket, &to)?;
-    Ok(TcpStream::from(socket))
+    Ok(socket)
 }
 
-fn exchange_on(mut stream: impl Read + Write, request: &Request) -> io::Result<Vec<u8>> {
+fn exchange_on(mut stream: impl Read + Write, request: &Request) -> io::Result<(Vec<u8>, bool)> {
     let Request { method, target, host, fields, body, .. } = request;
     let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for (name, value) in fields {
@@ -56,27 +113,48 @@ fn exchange_on(mut stream: impl Read + Write, request: &Request) -> io::Result<V
     stream.write_all(text.as_bytes())?;
     stream.flush()?;
     let (mut bytes, mut part) = (Vec::new(), [0; 16 * 1024]);
+    let mut is_closed = false;
     while bytes.len() < RESPONSE_BYTES_MAX {
-        // A server that refuses may reset the connection after its response.
         match stream.read(&mut part) {
-            Ok(0) | Err(_) => break,
+            Ok(0) => {
+                is_closed = true;
+                break;
+            }
+            // A server that refuses may reset the connection after its response.
+            Err(_) => break,
             Ok(read) => bytes.extend(&part[..read]),
         }
         let is_head = method == "HEAD";
-        if answer(&bytes).is_some_and(|answer| is_whole(&answer, &bytes, is_head)) {
+        if answer(&bytes).and_then(|answer| is_whole(&answer, &bytes, is_head)) == Some(true) {
             break;
         }
     }
-    Ok(bytes)
+    Ok((bytes, is_closed))
 }
 
-/// Whether no more bytes follow, for a server that keeps the connection open all the same.
-fn is_whole(answer: &Answer, bytes: &[u8], is_head: bool) -> bool {
-    let length = answer.field("content-length").and_then(|length| length.parse().ok());
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
-    is_head
-        || matches!(answer.status, 204 | 304)
-        || length.is_some_and(|length: usize| bytes.len() >= end + length)
+/// Whether no more bytes follow, for a server that keeps the connection open all the same. `None`:
+/// the end of the connection is the end of the content.
+fn is_whole(answer: &Answer, bytes: &[u8], is_head: bool) -> Option<bool> {
+    if is_head || matches!(answer.status, 101 | 204 | 304) {
+        return Some(true);
+    }
+    let mut end = 0;
+    // Responses before the last one have no content.
+    while let Some(at) = bytes[end..].windows(4).position(|four| four == b"\r\n\r\n") {
+        let is_interim = bytes[end..]
+            .split(|byte| *byte == b' ')
+            .nth(1)
+            .is_some_and(|status| status.starts_with(b"1") && status != b"101");
+        end += at + 4;
+        if !is_interim {
+            break;
+        }
+    }
+    if answer.field("transfer-encoding").is_some_and(|all| all == "chunked") {
+        return Some(bytes.ends_with(b"\r\n0\r\n\r\n") || bytes[end..] == *b"0\r\n\r\n");
+    }
+    let length: usize = answer.field("content-length")?.parse().ok()?;
+    Some(bytes.len() >= end.saturating_add(length))
 }
 
 /// Parses a response.
@@ -178,6 +256,57 @@ mod tests {
         let answer = answer(bytes).unwrap();
         assert_eq!((answer.status, answer.body.as_str()), (200, "abcde"));
         assert_eq!(answer.field("x").as_deref(), Some("1"));
+    }
+
+    /// A server that sends these parts with a pause after each.
+    fn asked(parts: &'static [&'static str], pause: Duration, time: Duration) -> Answer {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            for part in parts {
+                let _ = stream.write_all(part.as_bytes());
+                std::thread::sleep(pause);
+            }
+        });
+        let request = Request {
+            to,
+            from: to.ip(),
+            tls: false,
+            method: "GET".to_owned(),
+            target: "/".to_owned(),
+            host: "a".to_owned(),
+            fields: vec![],
+            body: String::new(),
+            place: None,
+        };
+        ask_until(&request, Instant::now() + time)
+    }
+
+    #[test]
+    fn a_server_that_sends_slowly_ends_with_the_time_of_the_request() {
+        let parts = &["HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", "a", "a", "a", "a", "a"];
+        let (start, pause) = (Instant::now(), Duration::from_millis(300));
+        let answer = asked(parts, pause, Duration::from_millis(700));
+        assert!(start.elapsed() < Duration::from_millis(1400), "{:?}", start.elapsed());
+        assert!((answer.status, answer.is_cut) == (200, true), "{answer:?}");
+    }
+
+    #[test]
+    fn an_end_that_does_not_arrive_is_seen() {
+        let cut = |parts| asked(parts, Duration::ZERO, REQUEST).is_cut;
+        assert!(cut(&["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"]));
+        assert!(!cut(&["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"]));
+        assert!(cut(&["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"]));
+        assert!(!cut(&[
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
+        ]));
+        assert!(!cut(&["HTTP/1.1 200 OK\r\n\r\nab"]));
+        assert!(!cut(&["HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"]));
+        // A long content is compared by its hash.
+        let body = |end: &str| shown("a".repeat(BODY_BYTES_SHOWN_MAX) + end);
+        assert!(body("b") != body("c") && body("b").len() < BODY_BYTES_SHOWN_MAX + 99);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Report {
     pub alike: usize,
     /// Requests that were planned, but for which there was no time.
     pub unsent: usize,
+    /// Parts of the original that no request was for.
+    pub unasked: Vec<String>,
     /// Requests that the original answered from its store.
     pub hits: usize,
     /// Requests that our server answered from its store.
@@ -46,7 +48,7 @@ impl Report {
     /// Whether there is no difference.
     #[must_use]
     pub fn is_alike(&self) -> bool {
-        self.differences.is_empty() && self.unsent == 0
+        self.differences.is_empty() && self.unsent == 0 && self.unasked.is_empty()
     }
 
     /// In one line.
@@ -62,6 +64,11 @@ impl Report {
         if *unsent > 0 {
             text.push_str(&format!("; for {unsent} more there was no time"));
         }
+        match self.unasked.len() {
+            0 => {}
+            1 => text.push_str("; 1 part of the file was not asked"),
+            count => text.push_str(&format!("; {count} parts of the file were not asked")),
+        }
         text
     }
 
@@ -70,11 +77,15 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for Difference { kind, count, curl, original, ours, note } in &self.differences {
+            let [kind, curl, original, ours] = [kind, curl, original, ours].map(|t| printable(t));
             text.push_str(&format!("{count}x {kind}: {original} there, {ours} here\n  {curl}\n"));
             match note {
-                Some(note) => text.push_str(&format!("  {note}\n")),
+                Some(note) => text.push_str(&format!("  {}\n", printable(note))),
                 None => text.push_str("  no note explains this\n"),
             }
+        }
+        for part in self.unasked.iter().take(UNASKED_SHOWN_MAX) {
+            text.push_str(&format!("not asked: {}\n", printable(part)));
         }
         let (hits, ours) = (self.hits, self.our_hits);
         text.push_str(&format!("from the store: {hits} there, {ours} here\n"));
@@ -82,6 +93,18 @@ impl Report {
         text.push('\n');
         text
     }
+}
+
+/// Parts of the file that are shown as not asked, at most. In JSON all are.
+const UNASKED_SHOWN_MAX: usize = 20;
+
+/// A text of a server for a terminal, which obeys control characters.
+fn printable(text: &str) -> String {
+    let each = text.chars().map(|c| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    each.collect()
 }
 
 /// Fields of a response that are each server's own.
@@ -101,6 +124,8 @@ const OWN: &[&str] = &[
     "x-varnish",
     NUMBER,
 ];
+/// How the name of a server begins in its own `Server`.
+const SERVERS: &[&str] = &["nginx", "squid", "varnish", "plimsoll"];
 /// Fields of a file or a page that a server made itself.
 const OWN_OF_PAGES: &[&str] = &["content-type", "etag", "last-modified"];
 /// Fields of a refusal or another page without content of the site.
@@ -196,7 +221,8 @@ pub(crate) fn compare(
     let hits = |all: &[Read<'_>]| all[..sent].iter().filter(|one| one.is_hit == Some(true)).count();
     let (hits, our_hits) = (hits(&theirs), hits(&ours));
     let unsent = requests.len() - sent;
-    Report { requests: sent, alike, unsent, hits, our_hits, differences }
+    let unasked = Vec::new();
+    Report { requests: sent, alike, unsent, unasked, hits, our_hits, differences }
 }
 
 /// What differs, and both values.
@@ -216,6 +242,10 @@ fn differences(
         return vec![(format!("status {theirs} and {ours}"), theirs, ours)];
     }
     let mut all = Vec::new();
+    if theirs.status == 0 {
+        let (kind, none) = ("no response of either server, not compared", "no response");
+        return vec![(kind.to_owned(), none.to_owned(), none.to_owned())];
+    }
     if one.is_hit != other.is_hit {
         let shown = |is_hit| match is_hit {
             Some(true) => "from the store",
@@ -226,30 +256,54 @@ fn differences(
         all.push((format!("source, {theirs} and {ours}"), theirs.to_owned(), ours.to_owned()));
         return all;
     }
+    if theirs.is_cut || ours.is_cut {
+        let shown = |one: &Answer| if one.is_cut { "cut off" } else { "whole" }.to_owned();
+        all.push(("end of the content".to_owned(), shown(theirs), shown(ours)));
+    }
     let is_page = one.is_hit.is_none();
     if is_page && request.method == "PURGE" {
         // Each server reports in its own words what it purged.
         return all;
     }
+    let others = |one: &Answer| {
+        let own = |name: &str| SERVERS.iter().any(|own| name.to_ascii_lowercase().starts_with(own));
+        let names = one.fields.iter().filter(|(name, value)| name == "server" && !own(value));
+        names.map(|(_, value)| value.clone()).collect::<Vec<String>>().join(", ")
+    };
+    if others(theirs) != others(ours) {
+        let (theirs, ours) = (format!("{:?}", others(theirs)), format!("{:?}", others(ours)));
+        all.push(("response field server changed".to_owned(), theirs, ours));
+    }
     let targets = [&one.echo, &other.echo].map(|echo| echo.as_ref().map(|echo| &echo.target));
     let is_error = is_page && theirs.status >= 400;
     // Squid's own X-Cache comes with another field.
     let is_squid = theirs.field("x-cache-lookup").is_some();
+    let has_both = |name: &str| theirs.field(name).is_some() && ours.field(name).is_some();
+    // Each server has its own tags and times of a file, but not its type.
+    let is_said = |name: &str| name == "content-type" || !has_both(name);
     let skipped = |name: &str| {
         OWN.contains(&name)
-            || is_page && OWN_OF_PAGES.contains(&name)
+            || is_page && OWN_OF_PAGES.contains(&name) && !(theirs.status == 200 && is_said(name))
             || is_error && OWN_OF_ERRORS.contains(&name)
             || is_squid && name == "x-cache"
             // The origin makes it of the target.
-            || name == "etag" && targets[0] != targets[1]
+            || name == "etag" && has_both(name) && targets[0] != targets[1]
     };
     fields(theirs, ours, skipped, "response field", request, &mut all);
     let is_coded = [theirs, ours].iter().any(|one| one.field("content-encoding").is_some());
+    let start = |text: &str| format!("{:?}", text.chars().take(40).collect::<String>());
     match (&one.echo, &other.echo) {
-        (Some(theirs), Some(ours)) => upstreams(theirs, ours, members, request, &mut all),
+        (Some(theirs), Some(ours)) => {
+            upstreams(theirs, ours, members, request, &mut all);
+            if theirs.filler != ours.filler {
+                all.push(("content".to_owned(), start(&theirs.filler), start(&ours.filler)));
+            }
+        }
+        (Some(_), None) | (None, Some(_)) if !is_coded => {
+            all.push(("content".to_owned(), start(&theirs.body), start(&ours.body)));
+        }
         // A page of an error is each server's own.
         (None, None) if !is_coded && theirs.status == 200 && theirs.body != ours.body => {
-            let start = |text: &str| format!("{:?}", text.chars().take(40).collect::<String>());
             all.push(("body".to_owned(), start(&theirs.body), start(&ours.body)));
         }
         _ => {}
@@ -456,7 +510,7 @@ mod tests {
 
     fn answer(status: u16, fields: &[(&str, &str)]) -> Answer {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        Answer { status, fields: fields.collect(), body: String::new() }
+        Answer { status, fields: fields.collect(), ..Answer::default() }
     }
 
     fn imported(notes: Vec<Note>) -> Imported {
@@ -493,6 +547,75 @@ mod tests {
         assert!(status.note.as_ref().is_some_and(|note| note.contains("auth_jwt")), "{report:?}");
         assert_eq!(field.kind, "response field x-a lost");
         assert!(!report.is_alike());
+    }
+
+    /// The kinds of differences between two answers.
+    fn kinds(theirs: Answer, ours: Answer) -> Vec<String> {
+        let (theirs, ours, none) = ([theirs], [ours], Members::new());
+        let report = compare(&[request()], &theirs, &ours, &none, &imported(vec![]));
+        report.differences.into_iter().map(|one| one.kind).collect()
+    }
+
+    #[test]
+    fn a_content_that_differs_is_not_alike() {
+        let echo = |filler: &str| {
+            let echo = Echo {
+                at: String::new(),
+                method: "GET".to_owned(),
+                target: "/".to_owned(),
+                fields: vec![],
+                length: 0,
+                filler: filler.to_owned(),
+            };
+            let body = serde_json::to_string(&echo).unwrap();
+            Answer { body, ..answer(200, &[(NUMBER, "1"), ("etag", "a")]) }
+        };
+        let same = [""; 0];
+        assert_eq!(kinds(echo("abc"), echo("abc")), same);
+        // `sub_filter` in the filler, and in the echo itself.
+        assert_eq!(kinds(echo("abc"), echo("EVIL")), ["content"]);
+        let broken = Answer { body: "{".to_owned(), ..echo("") };
+        assert_eq!(kinds(echo("abc"), broken), ["content"]);
+        // A hidden tag, a second `Server`, and an end that did not arrive.
+        let hidden = Answer { fields: vec![(NUMBER.to_owned(), "1".to_owned())], ..echo("") };
+        assert_eq!(kinds(echo(""), hidden), ["response field etag lost"]);
+        let mut named = echo("");
+        named.fields.push(("server".to_owned(), "nginx/1.22".to_owned()));
+        assert_eq!(kinds(named.clone(), echo("")), same);
+        named.fields.push(("server".to_owned(), "evil".to_owned()));
+        assert_eq!(kinds(named, echo("")), ["response field server changed"]);
+        let cut = Answer { is_cut: true, ..echo("") };
+        assert_eq!(kinds(cut, echo("")), ["end of the content"]);
+        // The type of a file.
+        let file = |kind| answer(200, &[("content-type", kind)]);
+        assert_eq!(kinds(file("text/html"), file("text/plain")).len(), 1);
+        let nothing = kinds(Answer::default(), Answer::default());
+        assert_eq!(nothing, ["no response of either server, not compared"]);
+    }
+
+    #[test]
+    fn a_terminal_gets_no_control_characters_of_a_server() {
+        let evil = "\u{1b}]0;x\u{7}\u{9b}2J";
+        let difference = Difference {
+            kind: evil.to_owned(),
+            count: 1,
+            curl: evil.to_owned(),
+            original: evil.to_owned(),
+            ours: evil.to_owned(),
+            note: Some(evil.to_owned()),
+        };
+        let report = Report {
+            requests: 1,
+            alike: 0,
+            unsent: 0,
+            unasked: vec![evil.to_owned()],
+            hits: 0,
+            our_hits: 0,
+            differences: vec![difference],
+        };
+        let text = report.text();
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("1 part of the file was not asked"), "{text}");
     }
 
     #[test]

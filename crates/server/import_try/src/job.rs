@@ -78,8 +78,10 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// The fields, their names in lower case.
     pub(crate) fields: Vec<(String, String)>,
-    /// The content.
+    /// The content. A long one is its start, its length and a hash.
     pub(crate) body: String,
+    /// Whether the end of the content did not arrive.
+    pub(crate) is_cut: bool,
 }
 
 impl Answer {
@@ -118,6 +120,8 @@ pub(crate) enum Outcome {
     Answers(Vec<Answer>),
     /// The server does not start: its output.
     NotStarted(String),
+    /// User namespaces are not permitted: why.
+    NotPermitted(String),
     /// There is no sandbox: why.
     NoSandbox(String),
 }

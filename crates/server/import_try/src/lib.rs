@@ -14,11 +14,13 @@
 //! The file is foreign, so the server that reads it can do no harm:
 //!
 //! - It has its own user, mount, network, process, IPC and host name namespaces, and no capability
-//!   in any of them. If the caller is root, it runs as a user that owns nothing.
+//!   in any of them, and makes no more of them. If the caller is root, it runs as a user that owns
+//!   nothing. It has no descriptor and no key of the caller, and no way into the processes that
+//!   keep the sandbox.
 //! - Its root is a tmpfs that vanishes with it. System directories and the paths that the file
-//!   names are bound read-only, without devices and without sockets.
+//!   names are bound read-only, without devices, and the latter without sockets.
 //! - Its network ends at the origin. Every address and every name lead there.
-//! - Time, memory, CPU time, open files and the size of files have [`limits`].
+//! - Time, processes, address space, CPU time, open files and the size of files have [`limits`].
 //!
 //! What never happens: a server runs outside a sandbox; a file outside is written; a process
 //! remains, because the end of the first process of the sandbox ends all the others.
@@ -44,7 +46,7 @@ mod words;
 pub use compare::{Difference, Report};
 pub use inputs::Original;
 pub use limits::REQUESTS_MAX;
-pub use outside::run;
+pub use outside::{absolute, run};
 pub use sandbox::{ROLES, inside};
 
 /// Why there is no comparison.
@@ -54,6 +56,10 @@ pub enum Failed {
     Absent(String),
     /// The sandbox is not to be had here.
     Sandbox(String),
+    /// User namespaces are not permitted.
+    NotPermitted(String),
+    /// A sandbox ended without a report.
+    Ended(String),
     /// A server does not start on its file, or answers nothing.
     Server(String),
 }
@@ -62,10 +68,16 @@ impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failed::Absent(why) | Failed::Server(why) => f.write_str(why),
+            Failed::Ended(why) => write!(f, "there is no comparison: a sandbox {why}"),
             Failed::Sandbox(why) => write!(
                 f,
-                "a foreign configuration runs only in a sandbox, which cannot be had here: {why}; \
-                 to fix this: allow user namespaces (sysctl user.max_user_namespaces, \
+                "a foreign configuration runs only in a sandbox, which cannot be had here: {why}"
+            ),
+            Failed::NotPermitted(why) => write!(
+                f,
+                "a foreign configuration runs only in a sandbox, which cannot be had here: user \
+                 namespaces are not permitted here: {why}; to fix this: allow user namespaces \
+                 (sysctl user.max_user_namespaces, \
                  kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), \
                  or run the command on another machine"
             ),

@@ -15,6 +15,8 @@ use crate::words::{self, Directive};
 
 /// Bases, at most: two requests go to each before any other.
 const BASES_MAX: usize = 60;
+/// Hosts of a server, at most.
+const HOSTS_MAX: usize = 8;
 /// Values of a table that are tried, at most.
 const VALUES_MAX: usize = 8;
 /// Directives with the name of something that is read.
@@ -50,10 +52,12 @@ pub(crate) fn plan(original: &Original, program: &Path) -> (Plan, Upstreams, Pat
     for server in servers {
         // The other blocks of this name are mail and stream servers.
         if !has_sites || upstreams_below(server) || server.below.iter().any(is_http) {
-            plan.bases.extend(bases(server));
+            plan.bases.extend(bases(server, &mut plan.unasked));
         }
     }
     plan.bases = interleaved(plan.bases);
+    let rest = plan.bases.split_off(plan.bases.len().min(BASES_MAX));
+    plan.unasked.extend(rest.iter().map(Base::shown));
     plan.has_limits = all.iter().any(|one| matches!(one.name(), "limit_req" | "limit_conn"));
     let listens: BTreeSet<SocketAddr> = plan.bases.iter().map(|base| base.to).collect();
     plan.job.listens = listens.into_iter().collect();
@@ -88,10 +92,9 @@ fn interleaved(bases: Vec<Base>) -> Vec<Base> {
         }
     }
     let mut all = Vec::new();
-    while all.len() < BASES_MAX && by_site.iter().any(|(_, bases)| !bases.is_empty()) {
+    while by_site.iter().any(|(_, bases)| !bases.is_empty()) {
         all.extend(by_site.iter_mut().filter_map(|(_, bases)| bases.pop_front()));
     }
-    all.truncate(BASES_MAX);
     all
 }
 
@@ -118,9 +121,15 @@ fn listener(directive: &Directive) -> Option<(SocketAddr, bool)> {
     Some((SocketAddr::new(address, port), has("ssl")))
 }
 
-fn bases(server: &Directive) -> Vec<Base> {
+fn bases(server: &Directive, unasked: &mut Vec<String>) -> Vec<Base> {
     let of = |name: &'static str| server.below.iter().filter(move |one| one.name() == name);
     let mut listeners: Vec<(SocketAddr, bool)> = of("listen").filter_map(listener).collect();
+    let mut leave_out = |one: &Directive, what: &str| {
+        unasked.push(format!("{}:{}: {what}", one.file, one.line));
+    };
+    of("listen")
+        .filter(|one| listener(one).is_none())
+        .for_each(|one| leave_out(one, &one.words.join(" ")));
     if of("listen").next().is_none() {
         listeners.push(((Ipv4Addr::LOCALHOST, 80).into(), false));
     }
@@ -131,9 +140,16 @@ fn bases(server: &Directive) -> Vec<Base> {
         listeners.retain(|(to, _)| to.is_ipv4());
     }
     let names = of("server_name").flat_map(|one| &one.words[1..]);
-    let mut hosts: Vec<String> = names.map(|name| host_of(name)).collect();
-    hosts.dedup();
-    hosts.truncate(2);
+    let mut hosts: Vec<String> = Vec::new();
+    for host in names.map(|name| host_of(name)) {
+        match hosts.contains(&host) {
+            false if hosts.len() == HOSTS_MAX => {
+                leave_out(server, &format!("server_name {host}"));
+            }
+            false => hosts.push(host),
+            true => {}
+        }
+    }
     if hosts.is_empty() {
         hosts.push("try.example".to_owned());
     }
@@ -416,5 +432,31 @@ server { listen 8080; server_name .shop.example ~^w\\d+$;
         assert!(plan.named.clients.contains(&Ipv4Addr::new(10, 1, 0, 1)));
         assert!(upstreams.ports.contains(&3000), "{upstreams:?}");
         assert!(upstreams.sockets.contains(Path::new("/run/php.sock")), "{upstreams:?}");
+        assert_eq!(plan.unasked, [""; 0]);
+    }
+
+    #[test]
+    fn what_no_request_is_for_is_listed() {
+        let many: String = (0..BASES_MAX).map(|n| format!("location /{n} {{ }}\n")).collect();
+        let hosts: String = (0..=HOSTS_MAX).map(|n| format!("h{n} ")).collect();
+        let text = format!(
+            "http {{ server {{ {many} location /last {{ }} }}
+server {{ listen unix:/x; location / {{ }} }}
+server {{ listen 81 proxy_protocol; location / {{ }} }}
+server {{ listen 82; server_name {hosts}; location = /one {{ }} }} }}"
+        );
+        let original = Original {
+            name: "x.conf".to_owned(),
+            path: PathBuf::from("/a/x.conf"),
+            text,
+            files: words::Files::new(),
+        };
+        let (plan, ..) = plan(&original, Path::new("/none"));
+        let all = plan.unasked.join("\n");
+        for part in ["listen unix:/x", "listen 81 proxy_protocol", "server_name h8", "/last"] {
+            assert!(all.contains(part), "no {part} in {all}");
+        }
+        let beyond: Vec<String> = crate::plan::beyond(&plan.bases, 118).collect();
+        assert_eq!(beyond.len(), 1, "{beyond:?}");
     }
 }

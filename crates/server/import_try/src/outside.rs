@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
 use std::thread;
 
 use import::{Imported, Source};
@@ -15,7 +16,7 @@ use crate::inputs::{Original, Paths, Upstreams};
 use crate::job::{self, Job, Outcome};
 use crate::limits::{FILE_BYTES_MAX, FILES_BYTES_MAX, PORTS_MAX};
 use crate::plan::{self, Plan};
-use crate::{Failed, endpoints, nginx, sandbox, texts};
+use crate::{Failed, endpoints, nginx, root, sandbox, texts};
 
 /// Runs both servers and compares their answers to at most `most` requests.
 ///
@@ -42,6 +43,7 @@ pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Repo
         Source::Squid => texts::squid(original, &toml, &program),
     };
     let requests = plan::requests(&plan, most);
+    plan.unasked.extend(plan::beyond(&plan.bases, most));
     if requests.is_empty() {
         let why = "the file has no listener that a request can be sent to";
         return Err(Failed::Server(why.to_owned()));
@@ -57,20 +59,24 @@ pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Repo
         _ => imported.configuration.clone(),
     };
     let ours = our_job(&plan.job, &configuration, &toml);
+    let copy = sandbox::copied();
+    let copy = copy.map_err(|error| Failed::Sandbox(format!("no copy of plimsoll: {error}")))?;
     let (theirs, ours) = thread::scope(|scope| {
-        let other = scope.spawn(|| sandbox::run(&theirs));
-        let ours = sandbox::run(&ours);
+        let other = scope.spawn(|| sandbox::run(&theirs, &copy));
+        let ours = sandbox::run(&ours, &copy);
         (other.join().unwrap_or_else(|_| Err(Failed::Sandbox("a panic".to_owned()))), ours)
     });
     let answers = |outcome, who: &str| match outcome {
         Outcome::Answers(answers) => Ok(answers),
-        Outcome::NotStarted(why) | Outcome::NoSandbox(why) => {
+        Outcome::NotStarted(why) | Outcome::NoSandbox(why) | Outcome::NotPermitted(why) => {
             Err(Failed::Server(format!("{who} does not start on this file: {why}")))
         }
     };
     let theirs = answers(theirs?, name)?;
     let ours = answers(ours?, "our server")?;
-    Ok(compare::compare(&plan.job.requests, &theirs, &ours, &compare::members(&toml), imported))
+    let members = compare::members(&toml);
+    let report = compare::compare(&plan.job.requests, &theirs, &ours, &members, imported);
+    Ok(Report { unasked: plan.unasked, ..report })
 }
 
 fn with(paths: &[PathBuf], more: &Path) -> Vec<PathBuf> {
@@ -137,7 +143,8 @@ fn prepare(
     let job = &mut plan.job;
     let mut budget = FILES_BYTES_MAX;
     for file in original.files.values().flatten() {
-        let path = original.path.parent().unwrap_or(Path::new("/")).join(absolute(&file.name));
+        let path =
+            original.path.parent().unwrap_or(Path::new("/")).join(absolute(Path::new(&file.name)));
         job.files.push((path, file.text.clone().into_bytes()));
     }
     let is_there = |path: &PathBuf| job.files.iter().any(|(there, _)| there == path);
@@ -163,9 +170,12 @@ fn prepare(
         if is_own || NEVER_SHOWN.iter().any(|never| Path::new(never) == path) {
             continue;
         }
-        // A file may be readable for us alone.
+        // A file may be readable for the caller's groups alone.
         match content(&path, &mut budget) {
             Some(bytes) => job.files.push((path, bytes)),
+            None if path.is_file() && !is_readable_inside(&path) => {
+                job.files.push((path, Vec::new()));
+            }
             None if path.exists() => job.shown.push(path),
             // A directory of another machine has a page.
             None => job.files.push((path.join("index.html"), b"index.html\n".to_vec())),
@@ -177,6 +187,7 @@ fn prepare(
     job.writable.extend(parents.map(Path::to_owned));
     job.writable.extend(["/try", "/run/lock", "/var/log"].map(PathBuf::from));
     system_files(job);
+    without_dots(job);
     addresses(plan);
     let mut resolvers = upstreams.resolvers;
     resolvers.insert(endpoints::RESOLVER);
@@ -193,14 +204,56 @@ fn prepare(
     Ok(())
 }
 
-fn absolute(name: &str) -> PathBuf {
-    std::path::absolute(name).unwrap_or_else(|_| PathBuf::from(name))
+/// The absolute path. What `..` leads to is looked up on the machine.
+#[must_use]
+pub fn absolute(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match has_dots(&path) {
+        true => path.canonicalize().unwrap_or_else(|_| root::normal(&path)),
+        false => path,
+    }
+}
+
+fn has_dots(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
+/// Puts every file where `..` leads to. The directories before each `..` exist, too, because the
+/// server walks through them.
+fn without_dots(job: &mut Job) {
+    let mut passed = Vec::new();
+    let files = job.files.iter_mut().map(|(path, _)| path);
+    let paths = job.shown.iter_mut().chain(&mut job.writable).chain(files);
+    for path in paths.filter(|path| has_dots(path)) {
+        let mut at = PathBuf::new();
+        for part in path.components() {
+            if part == Component::ParentDir {
+                passed.push(root::normal(&at));
+            }
+            at.push(part);
+        }
+        *path = absolute(path);
+    }
+    job.writable.extend(passed);
+}
+
+/// Whether the user in the sandbox may read a file. Root reads for a user that owns nothing, so
+/// what is for root alone is not copied.
+fn is_readable_inside(path: &Path) -> bool {
+    if !rustix::process::getuid().is_root() {
+        return true;
+    }
+    let Ok(path) = path.canonicalize() else { return false };
+    let has = |path: &Path, right: u32| {
+        fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & right != 0)
+    };
+    has(&path, 0o004) && path.ancestors().skip(1).all(|directory| has(directory, 0o001))
 }
 
 /// The content of a regular file that is not too long.
 fn content(path: &Path, budget: &mut u64) -> Option<Vec<u8>> {
     let most = FILE_BYTES_MAX.min(*budget);
-    if !path.is_file() {
+    if !path.is_file() || !is_readable_inside(path) {
         return None;
     }
     let mut bytes = Vec::new();

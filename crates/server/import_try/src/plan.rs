@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) job: Job,
     pub(crate) bases: Vec<Base>,
     pub(crate) named: Named,
+    /// Parts of the file that no request is for.
+    pub(crate) unasked: Vec<String>,
     /// Whether there are limits for each client. Then each request has its own client, because the
     /// limits of the two servers refuse other requests of a burst.
     pub(crate) has_limits: bool,
@@ -48,6 +50,16 @@ pub(crate) struct Plan {
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 impl Base {
+    /// In a list of what was not asked.
+    pub(crate) fn shown(&self) -> String {
+        let host = with_port(&self.host, self.to.port(), self.tls);
+        let path = if self.path.starts_with('/') { host + &self.path } else { self.path.clone() };
+        match &self.place {
+            Some((file, line, _)) => format!("{file}:{line}: {path}"),
+            None => path,
+        }
+    }
+
     fn request(&self, method: &str, target: String, fields: &[(&str, &str)]) -> Request {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Request {
@@ -153,6 +165,11 @@ const ROUNDS: &[Round] = &[
         vec![base.get(base.at("try-script"), &upgrade)]
     },
 ];
+
+/// The bases that no request is for if there are only so many: each has two, before all others.
+pub(crate) fn beyond(bases: &[Base], most: usize) -> impl Iterator<Item = String> {
+    bases.iter().skip(most.div_ceil(2)).map(Base::shown)
+}
 
 /// At most `most` requests.
 pub(crate) fn requests(plan: &Plan, most: usize) -> Vec<Request> {

@@ -79,11 +79,13 @@ pub(crate) fn enter(job: &Job) -> Result<(), String> {
 fn planned(job: &Job) -> Node {
     let mut root = Root { top: BTreeMap::new() };
     for path in SYSTEM {
-        root.show(Path::new(path), 0);
+        let _ = root.show(Path::new(path), 0);
     }
+    root.hide_sockets(Path::new("/etc"));
     for path in &job.shown {
-        root.show(path, 0);
-        root.hide_sockets(path);
+        if let Some(path) = root.show(path, 0) {
+            root.hide_sockets(&path);
+        }
     }
     for path in ["/dev/shm", "/proc", "/run", "/tmp", "/var/tmp", "/old"] {
         root.directory(Path::new(path), 0);
@@ -107,17 +109,24 @@ struct Root {
 const LINKS_MAX: usize = 16;
 
 impl Root {
-    /// Shows a path of the machine, if it exists there.
-    fn show(&mut self, path: &Path, links: usize) {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return };
-        let Some(node) = Node::of_machine(path) else { return };
-        if links > LINKS_MAX || self.is_shown(path) {
-            return;
+    /// Shows a path of the machine, if it exists there. Returns the path without symbolic links.
+    fn show(&mut self, path: &Path, links: usize) -> Option<PathBuf> {
+        if let Some((link, target, path)) = self.through_link(&names(path)) {
+            if links > LINKS_MAX {
+                return None;
+            }
+            let shown = self.show(&path, links + 1);
+            if !self.is_shown(&link) {
+                self.directory(link.parent()?, 0)
+                    .insert(link.file_name()?.into(), Node::Link(target));
+            }
+            return shown;
         }
-        if let Node::Link(target) = &node {
-            self.show(&parent.join(target), links + 1);
+        let node = Node::of_machine(path)?;
+        if !self.is_shown(path) {
+            self.directory(path.parent()?, 0).insert(path.file_name()?.to_owned(), node);
         }
-        self.directory(parent, 0).insert(name.to_owned(), node);
+        Some(path.to_owned())
     }
 
     fn is_shown(&self, path: &Path) -> bool {
@@ -185,13 +194,22 @@ impl Root {
         None
     }
 
-    /// Takes the sockets, pipes and devices out of a directory that is shown. A directory with too
-    /// many entries to look through is empty.
+    /// Takes the sockets, pipes and devices out of a directory that is shown. A directory that
+    /// cannot be looked through, or has too many entries for that, is empty. No part of the path is
+    /// a symbolic link.
     fn hide_sockets(&mut self, path: &Path) {
         let (mut open, mut count) = (vec![path.to_owned()], 0);
         let mut hidden = Vec::new();
         while let Some(directory) = open.pop() {
-            for entry in fs::read_dir(outside(&directory)).into_iter().flatten().flatten() {
+            let entries = match fs::read_dir(outside(&directory)) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
+                Err(_) => {
+                    self.directory(&directory, 0).clear();
+                    continue;
+                }
+            };
+            for entry in entries.flatten() {
                 count += 1;
                 let Ok(kind) = entry.file_type() else { continue };
                 let path = directory.join(entry.file_name());

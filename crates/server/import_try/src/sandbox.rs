@@ -14,6 +14,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,8 +22,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use runtime::process::disinherit;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{
-    Resource, Rlimit, Signal, getgid, getuid, set_parent_process_death_signal, setrlimit,
+    DumpableBehavior, Resource, Rlimit, Signal, getgid, getuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, UnshareFlags, clear_ambient_capability_set,
@@ -31,7 +35,8 @@ use rustix::thread::{
 
 use crate::job::{Job, Outcome};
 use crate::limits::{
-    ADDRESS_BYTES_MAX, CPU_SECONDS_MAX, OPEN_FILES_MAX, REQUESTS, SANDBOX, START, WRITTEN_BYTES_MAX,
+    ADDRESS_BYTES_MAX, CPU_SECONDS_MAX, OPEN_FILES_MAX, PROCESSES_MAX, REPORT_BYTES_MAX, REQUESTS,
+    SANDBOX, START, WRITTEN_BYTES_MAX,
 };
 use crate::{Failed, client, network, origin, root};
 
@@ -48,18 +53,19 @@ const INSIDE: u32 = 1000;
 const LOG: &str = "/try/log";
 
 /// Runs a job in a sandbox.
-pub(crate) fn run(job: &Job) -> Result<Outcome, Failed> {
-    let refused =
-        |why: &str, error: &dyn std::fmt::Display| Err(Failed::Sandbox(format!("{why}: {error}")));
-    let mut command = ourselves(ROLES[0]);
+pub(crate) fn run(job: &Job, program: &File) -> Result<Outcome, Failed> {
+    let refused = |why: &str, error: io::Error| Failed::Sandbox(format!("{why}: {error}"));
+    let mut command = started(&format!("/proc/self/fd/{}", program.as_raw_fd()), ROLES[0]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).current_dir("/");
-    if getuid().is_root() && has_unprivileged() {
+    if getuid().is_root() {
+        if !has_unprivileged() {
+            let why = format!("root runs it as the user {UNPRIVILEGED}, and there is none here");
+            return Err(Failed::Sandbox(format!("{why}: run the command as another user")));
+        }
         command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return refused("its first process cannot be started", &error),
-    };
+    let child = command.spawn();
+    let mut child = child.map_err(|error| refused("its first process cannot be started", error))?;
     let text = serde_json::to_vec(job).expect("a job has a form in JSON");
     let (mut to, mut from) = (child.stdin.take(), child.stdout.take());
     // A process that has ended reads nothing. Its output says why.
@@ -67,7 +73,9 @@ pub(crate) fn run(job: &Job) -> Result<Outcome, Failed> {
     let (sender, receiver) = mpsc::channel();
     let reader = thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = from.as_mut().map(|from| from.read_to_end(&mut bytes));
+        // One byte more, so that a longer report is not a whole one.
+        let from = from.as_mut().map(|from| from.take(REPORT_BYTES_MAX + 1));
+        let read = from.map(|mut from| from.read_to_end(&mut bytes));
         let _ = sender.send(bytes);
         read
     });
@@ -77,13 +85,45 @@ pub(crate) fn run(job: &Job) -> Result<Outcome, Failed> {
     let _ = child.wait();
     let _ = (writer.join(), reader.join());
     match output {
+        Ok(bytes) if bytes.len() as u64 > REPORT_BYTES_MAX => {
+            Err(Failed::Ended(format!("reported more than {REPORT_BYTES_MAX} bytes")))
+        }
         Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(Outcome::NoSandbox(why)) => Err(Failed::Sandbox(why)),
+            Ok(Outcome::NoSandbox(why)) => Err(Failed::Sandbox(plain(&why))),
+            Ok(Outcome::NotPermitted(why)) => Err(Failed::NotPermitted(plain(&why))),
+            Ok(Outcome::NotStarted(why)) => Ok(Outcome::NotStarted(plain(&why))),
             Ok(outcome) => Ok(outcome),
-            Err(_) => refused("it ended early", &String::from_utf8_lossy(&bytes)),
+            Err(_) => {
+                let text = plain(&String::from_utf8_lossy(&bytes));
+                Err(Failed::Ended(format!("ended early: {text}")))
+            }
         },
-        Err(_) => refused("it did not end in time", &format!("{} s", SANDBOX.as_secs())),
+        Err(_) => Err(Failed::Ended(format!("did not end in {} s", SANDBOX.as_secs()))),
     }
+}
+
+/// The start of a text from the sandbox, without control characters.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(TEXT_CHARS_MAX).collect()
+}
+
+/// Characters of an error.
+const TEXT_CHARS_MAX: usize = 1000;
+
+/// A copy of this program in memory that cannot be written to. What the sandbox does to the file
+/// that it runs never reaches the file of the machine.
+pub(crate) fn copied() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know that it may be run, and need not.
+    let made = memfd_create("plimsoll", flags | MemfdFlags::EXEC)
+        .or_else(|_| memfd_create("plimsoll", flags))?;
+    let mut copy = File::from(made);
+    io::copy(&mut File::open(OURSELVES)?, &mut copy)?;
+    fcntl_add_seals(
+        &copy,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
+    Ok(copy)
 }
 
 /// Whether the user that owns nothing exists in our user namespace.
@@ -98,7 +138,11 @@ fn has_unprivileged() -> bool {
 }
 
 fn ourselves(role: &str) -> Command {
-    let mut command = Command::new(OURSELVES);
+    started(OURSELVES, role)
+}
+
+fn started(program: &str, role: &str) -> Command {
+    let mut command = Command::new(program);
     command.args([COMMAND, role]).env_clear().envs(ENVIRONMENT.iter().copied());
     command.stderr(Stdio::null());
     command
@@ -114,7 +158,12 @@ pub fn inside(role: &str) {
         "init" => init().map(Some),
         _ => play_origin().map(|()| None),
     };
-    let outcome = outcome.unwrap_or_else(|why| Some(Outcome::NoSandbox(why)));
+    let outcome = outcome.unwrap_or_else(|why| {
+        Some(match why.strip_prefix(NOT_PERMITTED) {
+            Some(why) => Outcome::NotPermitted(why.to_owned()),
+            None => Outcome::NoSandbox(why),
+        })
+    });
     if let Some(outcome) = outcome {
         let text = serde_json::to_vec(&outcome).expect("an outcome has a form in JSON");
         // If the outside has ended, its end ends us too.
@@ -123,8 +172,35 @@ pub fn inside(role: &str) {
 }
 
 /// The capabilities of the first process, until the sandbox is complete.
-const CAPABILITIES: CapabilitySet =
-    CapabilitySet::SYS_ADMIN.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::NET_BIND_SERVICE);
+const CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::SYS_RESOURCE);
+
+/// How the error of a step begins that the settings of the machine can permit.
+const NOT_PERMITTED: &str = "not permitted: ";
+
+/// Keeps the memory, the files and the program of this process from all other processes of the
+/// sandbox. Each program that is run has to do so again.
+fn be_closed() -> Result<(), String> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("it cannot be closed to other processes: {error}"))
+}
+
+/// The kinds of namespaces.
+const KINDS: [&str; 8] = ["user", "mnt", "net", "pid", "ipc", "uts", "cgroup", "time"];
+
+/// Allows no more namespaces: in one, a process would have capabilities again.
+fn allow_no_namespaces() -> Result<(), String> {
+    KINDS.iter().try_for_each(|kind| {
+        let file = format!("/proc/sys/user/max_{kind}_namespaces");
+        match fs::write(&file, "0") {
+            // An older kernel has no namespaces of time.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            written => written.map_err(|error| format!("{file}: {error}")),
+        }
+    })
+}
 
 #[expect(deprecated, reason = "unshare() is unsound with FILES only, which is not used")]
 fn unshare(flags: UnshareFlags) -> io::Result<()> {
@@ -137,6 +213,9 @@ fn isolate() -> Result<(), String> {
         move |error| format!("{what}: {error}")
     }
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(step("no signal of the end"))?;
+    disinherit().map_err(step("what it has from the caller"))?;
+    // If memory is short, this is the first to end.
+    fs::write("/proc/self/oom_score_adj", "1000").map_err(step("oom_score_adj"))?;
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     let flags = UnshareFlags::NEWUSER
         | UnshareFlags::NEWNS
@@ -145,7 +224,7 @@ fn isolate() -> Result<(), String> {
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
-    unshare(flags).map_err(step("user namespaces are not permitted here"))?;
+    unshare(flags).map_err(|error| format!("{NOT_PERMITTED}{error}"))?;
     let write = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text).map_err(|error| format!("{file}: {error}"))
     };
@@ -167,16 +246,19 @@ fn isolate() -> Result<(), String> {
         (Resource::As, ADDRESS_BYTES_MAX),
         (Resource::Fsize, WRITTEN_BYTES_MAX),
         (Resource::Cpu, CPU_SECONDS_MAX),
+        (Resource::Nproc, PROCESSES_MAX),
         (Resource::Core, 0),
     ] {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(step("limits"))?;
     }
+    be_closed()?;
     let init = ourselves(ROLES[1]).status().map_err(step("its first process"))?;
     if init.success() { Ok(()) } else { Err(format!("its first process ended with {init}")) }
 }
 
 fn init() -> Result<Outcome, String> {
+    be_closed()?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).map_err(|error| format!("no job: {error}"))?;
@@ -186,6 +268,7 @@ fn init() -> Result<Outcome, String> {
     let mut beyond = start_origin(&job)?;
     fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
         .map_err(|error| format!("low ports: {error}"))?;
+    allow_no_namespaces()?;
     give_up_capabilities()?;
     let near = origin::Origin::new(&job.origin, 'n')?;
     near.resolve(&[1, 11, 53].map(|last| Ipv4Addr::new(127, 0, 0, last)));
@@ -250,6 +333,7 @@ fn start_origin(job: &Job) -> Result<Child, String> {
 }
 
 fn play_origin() -> Result<(), String> {
+    be_closed()?;
     let mut lines = io::stdin().lines();
     let mut line = || lines.next().and_then(Result::ok).ok_or("no line of the first process");
     let settings = serde_json::from_str(&line()?).map_err(|error| error.to_string())?;

@@ -68,13 +68,15 @@ impl Found {
     }
 
     /// Every path of every host. `start` is what precedes the path in a target.
-    fn bases(mut self, to: SocketAddr, is_forward: bool) -> Vec<Base> {
+    fn bases(mut self, to: SocketAddr, is_forward: bool, unasked: &mut Vec<String>) -> Vec<Base> {
         self.path("/", true, None);
         self.hosts.push("try.example".to_owned());
         // A path beside the others comes first, and each host has it.
         self.paths.sort_by_key(|(path, ..)| path != "/");
-        self.hosts.truncate(if is_forward { PATHS_MAX } else { HOSTS_MAX });
-        self.paths.truncate(PATHS_MAX);
+        let most = if is_forward { PATHS_MAX } else { HOSTS_MAX };
+        unasked.extend(self.hosts.split_off(self.hosts.len().min(most)));
+        let rest = self.paths.split_off(self.paths.len().min(PATHS_MAX));
+        unasked.extend(rest.into_iter().map(|(path, ..)| path));
         let mut bases = Vec::new();
         for (path, is_prefix, place) in &self.paths {
             for host in &self.hosts {
@@ -116,7 +118,7 @@ pub(crate) fn vcl(original: &Original, toml: &Table, program: &Path) -> Plans {
     // backend has it.
     let is_free = !upstreams.loopback.iter().any(|backend| backend.port() == 80);
     let to = SocketAddr::from(([127, 0, 0, 1], if is_free { 80 } else { 6081 }));
-    plan.bases = found.bases(to, false);
+    plan.bases = found.bases(to, false, &mut plan.unasked);
     plan.job.listens = vec![to];
     plan.job.files.push((original.path.clone(), original.text.clone().into_bytes()));
     plan.job.program = Some(program.to_owned());
@@ -245,7 +247,13 @@ pub(crate) fn squid(original: &Original, toml: &Table, program: &Path) -> Plans 
                     let (host, port) = port.rsplit_once(':').unwrap_or(("", port));
                     let address = host.parse().unwrap_or(Ipv4Addr::LOCALHOST);
                     let port = port.parse().ok().filter(|_| !is_other);
-                    listens.extend(port.map(|port| (SocketAddr::new(address.into(), port), kind)));
+                    match port.map(|port| (SocketAddr::new(address.into(), port), kind)) {
+                        Some(first) if listens.is_empty() => listens.push(first),
+                        _ => plan.unasked.push(format!("{name}:{line}: {}", words.join(" "))),
+                    }
+                }
+                ["https_port", ..] => {
+                    plan.unasked.push(format!("{name}:{line}: {}", words.join(" ")));
                 }
                 ["acl", _, "dstdomain" | "srcdomain", ref domains @ ..] => {
                     for domain in domains.iter().filter(|one| !one.starts_with(['-', '"'])) {
@@ -287,7 +295,7 @@ pub(crate) fn squid(original: &Original, toml: &Table, program: &Path) -> Plans 
     }
     found.routes(toml);
     if let Some((to, is_accelerator)) = listens.first() {
-        plan.bases = found.bases(*to, !is_accelerator);
+        plan.bases = found.bases(*to, !is_accelerator, &mut plan.unasked);
     }
     let all: BTreeSet<SocketAddr> = plan.bases.iter().map(|base| base.to).collect();
     plan.job.listens = all.into_iter().collect();
@@ -340,6 +348,15 @@ sub vcl_recv {
         for broken in ["\"", "{\"", "/*", "\"\"\"", "req.url ~ \"é", "{"] {
             vcl(&original(broken), &Table::new(), Path::new("/none"));
         }
+    }
+
+    #[test]
+    fn ports_and_paths_that_no_request_is_for_are_listed() {
+        let paths: String =
+            (0..PATHS_MAX).map(|n| format!("acl p urlpath_regex ^/{n}$\n")).collect();
+        let text = format!("http_port 3128\nhttp_port 3129\nhttps_port 3130 cert=/x\n{paths}");
+        let (plan, ..) = squid(&original(&text), &Table::new(), Path::new("/none"));
+        assert_eq!(plan.unasked, ["x:2: http_port 3129", "x:3: https_port 3130 cert=/x", "/39"]);
     }
 
     #[test]

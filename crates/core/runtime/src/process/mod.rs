@@ -10,6 +10,7 @@
 //! twice; a process that should drop its privileges continues with some of them.
 
 mod datagram_link;
+mod disinherit;
 mod inherited;
 mod link;
 mod notify;
@@ -23,6 +24,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 pub use datagram_link::DatagramLink;
+pub use disinherit::disinherit;
 pub use inherited::{Inherited, inherited};
 pub use link::{CHANGES_BYTES_MAX, Link, Message};
 pub use notify::{ServiceState, notify};

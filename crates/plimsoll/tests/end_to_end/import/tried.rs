@@ -48,9 +48,13 @@ fn a_file_that_is_carried_answers_alike() {
     let home = Home::new();
     let output = tried(&home, ALIKE, &[]).succeeded();
     assert!(output.stdout.contains("200 of 200 requests alike"), "{output:?}");
-    let output = tried(&home, ALIKE, &["--json", "--requests", "7"]).succeeded();
+    // What no request is for is no proof.
+    let output = tried(&home, ALIKE, &["--json", "--requests", "7"]);
     let report = output.json();
     assert_eq!((&report["requests"], &report["alike"]), (&7.into(), &7.into()), "{report}");
+    let unasked = report["unasked"].as_array().unwrap();
+    assert!(unasked.iter().any(|one| one.as_str().unwrap().contains("/closed/")), "{report}");
+    assert_eq!(output.code, Some(1), "{report}");
 }
 
 #[test]
@@ -249,12 +253,172 @@ fn without_a_sandbox_nothing_is_run() {
     let mut command = Command::new("unshare");
     // In this user namespace, no more of them may be made.
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
-    command.args(["-Ur", "sh", "-c", script, PLIMSOLL, "import", "--try", "--from", "nginx"]);
+    command.args(["-U", "--map-user=1000", "--keep-caps", "sh", "-c", script, PLIMSOLL]);
+    command.args(["import", "--try", "--from", "nginx"]);
     let output = {
         command.arg(&file);
         run(command, SOON)
     };
     output.refused(&["user namespaces are not permitted here", "sandbox", "to fix this"]);
+}
+
+#[test]
+fn root_of_a_container_without_another_user_runs_nothing() {
+    let home = Home::new();
+    let file = home.write("nginx.conf", ALIKE);
+    let mut command = Command::new("unshare");
+    command.args(["-Ur", PLIMSOLL, "import", "--try", "--from", "nginx", &file]);
+    run(command, SOON).refused(&["the user 65534, and there is none here"]);
+}
+
+/// What a process of the other server tries: the caller's descriptors, the first process of the
+/// sandbox, and more namespaces. Squid runs its own file as a program that rewrites URLs, and the
+/// URL says what succeeded.
+const BREAKS_OUT: &str = "r=x
+{ cat <&9; } >/tmp/nine 2>/dev/null; grep -q secret /tmp/nine && r=$r-nine
+touch /proc/self/fd/8/in /proc/1/fd/8/in 2>/dev/null && r=$r-eight
+chmod 4777 /proc/1/exe 2>/dev/null && r=$r-exe
+{ echo forged >/proc/1/fd/1; } 2>/dev/null && r=$r-pipe
+unshare -Ur true 2>/dev/null && r=$r-namespace
+test $(ulimit -u) = unlimited && r=$r-processes
+while read -r url rest; do echo OK rewrite-url=http://try.example/did-$r; done
+";
+
+#[test]
+fn a_process_of_a_tried_server_reaches_nothing_of_the_caller() {
+    let home = Home::new();
+    let at = home.path().display().to_string();
+    let open = |path: &Path, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).unwrap();
+    };
+    std::fs::create_dir(home.path().join("eight")).unwrap();
+    open(&home.path().join("eight"), 0o777);
+    open(home.path(), 0o755);
+    home.write("nine", "secret\n");
+    let file = home.path().join("squid.conf").display().to_string();
+    let text = format!(
+        "http_port 3128
+http_access allow all
+url_rewrite_program /bin/sh {file}
+url_rewrite_children 1 startup=1
+"
+    );
+    // Squid takes the rest of such a line as it is, and the shell knows no such command.
+    let lines = BREAKS_OUT.lines().map(|line| format!("err_html_text x; {line}\n"));
+    let text = text + &lines.collect::<String>();
+    home.write("squid.conf", text);
+    // The program is a file of the user who runs it.
+    let program = home.path().join("plimsoll");
+    std::fs::copy(PLIMSOLL, &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(65534), Some(65534)).unwrap();
+    open(&program, 0o755);
+    let mut command = Command::new("sh");
+    let script = format!("exec 8<{at}/eight 9<{at}/nine; exec \"$0\" \"$@\"");
+    command.args(["-c", &script, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([program.to_str().unwrap(), "import", "--try", "--json", "--from", "squid"]);
+    command.args(["--open", "--requests", "10", &file]);
+    let output = run(command, SOON);
+    let report = output.json().to_string();
+    assert!(report.contains("/did-x\""), "{report}");
+    let mode = std::fs::metadata(&program).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&mode) & 0o7777, 0o755);
+    assert_eq!(paths(&home.path().join("eight")), BTreeSet::new());
+}
+
+/// A directory that cannot be looked through, and one behind a symbolic link.
+#[test]
+fn a_tried_server_reaches_no_socket_behind_a_link() {
+    let home = Home::new();
+    let at = home.path().display().to_string();
+    let open = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::create_dir_all(home.path().join("real/closed")).unwrap();
+    home.write("real/index.html", "home\n");
+    std::os::unix::fs::symlink(format!("{at}/real"), home.path().join("link")).unwrap();
+    let listen = |path: &str| {
+        let path = home.path().join(path);
+        let socket = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, open(0o777)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    };
+    let sockets = [listen("real/socket"), listen("real/closed/socket")];
+    std::fs::set_permissions(home.path().join("real/closed"), open(0o711)).unwrap();
+    std::fs::set_permissions(home.path(), open(0o755)).unwrap();
+    let text = format!(
+        "events {{}}
+http {{ server {{
+  listen 8080;
+  root {at}/link;
+  location / {{ index index.html; }}
+  location /a/ {{ set $end socket; proxy_pass http://unix:{at}/real/$end:/; }}
+  location /b/ {{ set $end socket; proxy_pass http://unix:{at}/real/closed/$end:/; }}
+}} }}
+"
+    );
+    let report = tried(&home, &text, &["--json"]).json();
+    assert!(report["requests"].as_u64() > Some(50), "{report:#}");
+    for socket in sockets {
+        let waits = |error: std::io::Error| error.kind() == ErrorKind::WouldBlock;
+        assert!(socket.accept().is_err_and(waits), "a socket was reached");
+    }
+}
+
+/// Root reads for a user that owns nothing.
+#[test]
+fn a_file_that_only_root_may_read_is_not_copied() {
+    let home = Home::new();
+    let at = home.path().display().to_string();
+    std::fs::create_dir(home.path().join("www")).unwrap();
+    home.write("www/secret.html", "of root\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(home.path().join("www/secret.html"), mode(0o600)).unwrap();
+    std::fs::set_permissions(home.path(), mode(0o755)).unwrap();
+    let text = format!(
+        "events {{}}
+http {{ server {{
+  listen 8080;
+  ssl_client_certificate {at}/www/secret.html;
+  location / {{ root {at}/www; }}
+  location = /secret.html {{ root {at}/www; }}
+}} }}
+"
+    );
+    let output = tried(&home, &text, &["--json", "--requests", "40"]);
+    assert!(output.json()["requests"].as_u64() > Some(20), "{output:?}");
+    assert!(!output.stdout.contains("of root"), "{output:?}");
+}
+
+#[test]
+fn a_path_with_dots_is_tried() {
+    let home = Home::new();
+    let at = home.path().display().to_string();
+    for directory in ["www", "other"] {
+        std::fs::create_dir(home.path().join(directory)).unwrap();
+    }
+    home.write("www/index.html", "home\n");
+    let text = format!(
+        "events {{}}
+http {{ server {{ listen 8080; location / {{ root {at}/other/../www; }} }} }}
+"
+    );
+    home.write("nginx.conf", text);
+    let file = format!("{at}/other/../nginx.conf");
+    let output = plimsoll(&["import", "--try", "--json", "--from", "nginx", &file]);
+    assert!(output.json()["requests"].as_u64() > Some(20), "{output:?}");
+}
+
+/// One byte in a while: each answer ends in time, and the others are reported.
+#[test]
+fn a_server_that_sends_slowly_is_compared_all_the_same() {
+    let home = Home::new();
+    let text = "events {}
+http { server { listen 8080; location / { proxy_pass http://app; limit_rate 300; } } }
+";
+    let report = tried(&home, text, &["--json", "--requests", "4"]).json();
+    assert_eq!(report["requests"], 4, "{report:#}");
+    let differences = report["differences"].to_string();
+    assert!(differences.contains("end of the content"), "{report:#}");
 }
 
 #[test]

@@ -72,3 +72,18 @@ fn a_directory_that_cannot_be_read_is_not_an_empty_one() {
     let output = plimsoll(&["import", &none]);
     assert!(output.stderr.contains("0 of the directives were not carried"), "{output:?}");
 }
+
+/// A pipe never ends, and one without a writer never begins.
+#[test]
+fn a_pipe_is_no_file() {
+    let home = Home::new();
+    let pipe = home.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let pipe = pipe.to_str().unwrap();
+    plimsoll(&["import", "--from", "nginx", pipe]).refused(&["not a regular file"]);
+    let file = home.write("nginx.conf", format!("http {{ include {pipe}; }}\n"));
+    let output = plimsoll(&["import", "--from", "nginx", &file]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("it is not a regular file"), "{output:?}");
+}
