@@ -292,3 +292,29 @@ YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
 ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
 -----END DH PARAMETERS-----
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root reads for a user that owns nothing.
+    #[test]
+    fn a_file_that_only_root_may_read_is_not_copied() {
+        let directory = std::env::temp_dir().join(format!("import-try-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("secret");
+        fs::write(&path, "of root").unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let is_copied = |of_file, of_directory| {
+            mode(&path, of_file);
+            mode(&directory, of_directory);
+            content(&path, &mut FILES_BYTES_MAX.clone()).is_some()
+        };
+        let is_root = rustix::process::getuid().is_root();
+        let copied = [is_copied(0o644, 0o755), is_copied(0o600, 0o755), is_copied(0o644, 0o700)];
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(copied, [true, !is_root, !is_root]);
+    }
+}
