@@ -9,7 +9,9 @@
 //! What never happens: a core waits for the thread, or for a file.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+#[cfg(feature = "acme")]
+use std::sync::{Mutex, PoisonError};
 
 use config::{Acme, Config, Listener};
 use metrics::{Described, Shape, describe, encode_value};
