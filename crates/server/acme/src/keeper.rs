@@ -29,8 +29,8 @@ pub(crate) struct Keeper {
     issued: Arc<Issued>,
     report: Arc<Report>,
     names: BTreeMap<String, Name>,
-    /// The answer of another process that is in force here.
-    answer: Option<Answer>,
+    /// The answer of another process that is in force here; `None`: that is not known yet.
+    answer: Option<Option<Answer>>,
 }
 
 #[derive(Default)]
@@ -88,9 +88,9 @@ impl Keeper {
     pub(crate) fn follow(&mut self) -> Result<(), String> {
         self.read()?;
         let answer: Option<Answer> = self.files.get(ANSWER)?;
-        if answer != self.answer {
+        if self.answer.as_ref() != Some(&answer) {
             self.issued.set_answer(answer.as_ref().map(Into::into).as_ref())?;
-            self.answer = answer;
+            self.answer = Some(answer);
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Keeper {
         if answer.is_none() {
             self.files.remove(ANSWER)?;
         }
-        self.answer = answer;
+        self.answer = Some(answer);
         self.read()
     }
 
@@ -393,7 +393,14 @@ mod tests {
         follower.follow().unwrap();
         let path = b"/.well-known/acme-challenge/t";
         assert_eq!(issued.http_answer(path).as_deref(), Some("t.thumb"));
+        // A process that begins in the middle of an order has the answer before its thread runs,
+        // and not for longer than the owner.
+        let begun = Arc::default();
+        crate::load(&owner.settings, &begun);
+        assert_eq!(begun.http_answer(path).as_deref(), Some("t.thumb"));
         owner.files.remove(ANSWER).unwrap();
+        Keeper::new(&owner.settings, &begun, &report).follow().unwrap();
+        assert_eq!(begun.http_answer(path), None);
         owner.attempt("a.test", &mut FakeAuthority::default(), &mut world(NOW_S));
         follower.follow().unwrap();
         assert_eq!(issued.http_answer(path), None);

@@ -103,6 +103,12 @@ impl Report {
 pub fn load(settings: &Acme, issued: &Arc<Issued>) {
     let files = files::Files::at(settings);
     issued.keep_only(&settings.names);
+    // The authority may look for the answer to an order of the process before this one.
+    let answer: Result<Option<prove::Answer>, _> = files.get(keeper::ANSWER);
+    let given = answer.and_then(|one| issued.set_answer(one.as_ref().map(Into::into).as_ref()));
+    if let Err(why) = given {
+        tracing::error!("{why}");
+    }
     for name in &settings.names {
         match files.certificate(name) {
             Ok(Some(pem)) => {
