@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 
-use caching::{FieldSource, range};
+use caching::{CacheControl, FieldSource, range};
 use coding::Rules;
 use coding::fields::fits_form;
 use config::Role;
@@ -43,19 +43,14 @@ impl Request {
     /// part of, only by its date, while the client may have the beginning in another coding.
     pub(crate) fn may_mix_codings(&self, fields: &impl FieldSource) -> bool {
         // A response that may not be stored is coded only while it passes.
-        let is_stored = || {
-            let directives =
-                fields.values("cache-control").flat_map(|line| line.split(|b| *b == b','));
-            let forbids = |one: &[u8]| {
-                let one = one.trim_ascii();
-                one.eq_ignore_ascii_case(b"no-store") || one.eq_ignore_ascii_case(b"private")
-            };
-            !directives.into_iter().any(forbids)
+        let may_be_stored = || {
+            let directives = CacheControl::of(fields);
+            !directives.no_store && !directives.private.is_whole()
         };
         let may_be_coded = |rules: &Rules| {
             rules.ranked(accepted(&self.fields()))[0].is_some()
                 && rules.may_code_whole(fields)
-                && (self.is_coded_in_passing(rules) || is_stored())
+                && (self.is_coded_in_passing(rules) || may_be_stored())
         };
         range::is_by_date(&self.wire()) && self.rules().is_some_and(may_be_coded)
     }

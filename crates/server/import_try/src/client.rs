@@ -7,9 +7,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::DefaultTimeProvider;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls_pki_types::ServerName;
+use transport::tls::{ClientTls, UpstreamTls};
 
 use crate::job::{Answer, Request};
 use crate::limits::{BODY_BYTES_SHOWN_MAX, REQUEST, RESPONSE_BYTES_MAX};
@@ -21,13 +22,19 @@ pub(crate) fn ask(request: &Request) -> Answer {
 
 fn ask_until(request: &Request, until: Instant) -> Answer {
     let (bytes, is_closed) = exchange(request, until).unwrap_or_default();
-    let Some(mut answer) = answer(&bytes) else { return Answer::default() };
-    answer.is_cut = match is_whole(&answer, &bytes, request.method == "HEAD") {
+    let Some((mut answer, content)) = head(&bytes) else { return Answer::default() };
+    answer.is_cut = match is_whole(&answer, content, request.method == "HEAD") {
         Some(is_whole) => !is_whole,
         None => !is_closed,
     };
-    answer.body = shown(answer.body);
+    answer.body = shown(body(&answer, content));
     answer
+}
+
+/// The content as a text, without the lengths of chunks.
+fn body(answer: &Answer, content: &[u8]) -> String {
+    let joined = if is_chunked(answer) { joined(content) } else { content.to_vec() };
+    String::from_utf8_lossy(&joined).into_owned()
 }
 
 /// A content, or the start of a long one with what is needed to compare the rest.
@@ -125,7 +132,8 @@ fn exchange_on(mut stream: impl Read + Write, request: &Request) -> io::Result<(
             Ok(read) => bytes.extend(&part[..read]),
         }
         let is_head = method == "HEAD";
-        if answer(&bytes).and_then(|answer| is_whole(&answer, &bytes, is_head)) == Some(true) {
+        let is_whole = |(answer, content): (Answer, &[u8])| is_whole(&answer, content, is_head);
+        if head(&bytes).and_then(is_whole) == Some(true) {
             break;
         }
     }
@@ -134,47 +142,36 @@ fn exchange_on(mut stream: impl Read + Write, request: &Request) -> io::Result<(
 
 /// Whether no more bytes follow, for a server that keeps the connection open all the same. `None`:
 /// the end of the connection is the end of the content.
-fn is_whole(answer: &Answer, bytes: &[u8], is_head: bool) -> Option<bool> {
+fn is_whole(answer: &Answer, content: &[u8], is_head: bool) -> Option<bool> {
     if is_head || matches!(answer.status, 101 | 204 | 304) {
         return Some(true);
     }
-    let mut end = 0;
-    // Responses before the last one have no content.
-    while let Some(at) = bytes[end..].windows(4).position(|four| four == b"\r\n\r\n") {
-        let is_interim = bytes[end..]
-            .split(|byte| *byte == b' ')
-            .nth(1)
-            .is_some_and(|status| status.starts_with(b"1") && status != b"101");
-        end += at + 4;
-        if !is_interim {
-            break;
-        }
-    }
-    if answer.field("transfer-encoding").is_some_and(|all| all == "chunked") {
-        return Some(bytes.ends_with(b"\r\n0\r\n\r\n") || bytes[end..] == *b"0\r\n\r\n");
+    if is_chunked(answer) {
+        return Some(content.ends_with(b"\r\n0\r\n\r\n") || content == b"0\r\n\r\n");
     }
     let length: usize = answer.field("content-length")?.parse().ok()?;
-    Some(bytes.len() >= end.saturating_add(length))
+    Some(content.len() >= length)
 }
 
-/// Parses a response.
-fn answer(bytes: &[u8]) -> Option<Answer> {
+fn is_chunked(answer: &Answer) -> bool {
+    answer.field("transfer-encoding").is_some_and(|all| all == "chunked")
+}
+
+/// Parses the head of a response, without those before the last one. Returns what follows it, too.
+fn head(bytes: &[u8]) -> Option<(Answer, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let head = String::from_utf8_lossy(&bytes[..end]);
-    let mut lines = head.split("\r\n");
+    let rest = &bytes[end + 4..];
+    let text = String::from_utf8_lossy(&bytes[..end]);
+    let mut lines = text.split("\r\n");
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    if (100..200).contains(&status) && status != 101 {
+        return head(rest);
+    }
     let mut answer = Answer { status, ..Answer::default() };
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         answer.fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    if (100..200).contains(&status) && status != 101 {
-        return self::answer(&bytes[end + 4..]);
-    }
-    let body = &bytes[end + 4..];
-    let is_chunked = answer.field("transfer-encoding").is_some_and(|all| all == "chunked");
-    let body = if is_chunked { joined(body) } else { body.to_vec() };
-    answer.body = String::from_utf8_lossy(&body).into_owned();
-    Some(answer)
+    Some((answer, rest))
 }
 
 /// The content of a body in chunks, as far as it is there.
@@ -196,54 +193,13 @@ pub(crate) fn joined(mut chunks: &[u8]) -> Vec<u8> {
 
 /// Accepts every certificate: the server is in the same sandbox.
 static TLS: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let schemes = provider.signature_verification_algorithms.supported_schemes();
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider has the default versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Any(schemes)))
-        .with_no_client_auth();
+    let any = UpstreamTls { verify: false, ..UpstreamTls::default() };
+    let mut config = ClientTls::load(&any).expect("it names no file").config().clone();
+    config.alpn_protocols.clear();
+    // The other one is that of the runtime, which does not run here.
+    config.time_provider = Arc::new(DefaultTimeProvider);
     Arc::new(config)
 });
-
-#[derive(Debug)]
-struct Any(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Any {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -253,8 +209,8 @@ mod tests {
     fn a_response_in_chunks_is_joined() {
         let bytes = b"HTTP/1.1 200 OK\r\nX: 1\r\nTransfer-Encoding: chunked\r\n\r\n\
                       3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\n";
-        let answer = answer(bytes).unwrap();
-        assert_eq!((answer.status, answer.body.as_str()), (200, "abcde"));
+        let (answer, content) = head(bytes).unwrap();
+        assert_eq!((answer.status, body(&answer, content).as_str()), (200, "abcde"));
         assert_eq!(answer.field("x").as_deref(), Some("1"));
     }
 

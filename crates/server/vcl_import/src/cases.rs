@@ -100,12 +100,9 @@ impl Run<'_> {
         if state.filter.is_some() && !state.in_doubt && !state.lacks("cookie") {
             return Some(End::Pass);
         }
-        let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
-        let is_absent = |name: &str| state.lacks(name) || name == "cookie" && passes_cookies;
-        let names: Vec<&str> = PRIVATE.into_iter().filter(|name| !is_absent(name)).collect();
-        let is_own =
-            |name: &&str| !state.vague.contains(*name) && !state.request.contains_key(*name);
-        if state.in_doubt || !names.iter().all(is_own) {
+        let is_reason = |name: &&str| !state.is_no_reason_to_pass(name);
+        let names: Vec<&str> = PRIVATE.into_iter().filter(is_reason).collect();
+        if state.in_doubt || !names.iter().all(|name| state.is_own(name)) {
             return None;
         }
         let condition = Cel::any(names.iter().filter_map(|name| cel::has_field(name)).collect())?;

@@ -59,12 +59,13 @@ impl<'p> Run<'p> {
         self.is_late = false;
         self.sub("vcl_recv", &mut state);
         let mut end = state.end.take();
-        if end.is_none() && matches!(state.asked.method.as_str(), "GET" | "HEAD") {
+        let may_be_stored = matches!(state.asked.method.as_str(), "GET" | "HEAD");
+        state.is_passed = end.is_none() && !may_be_stored;
+        if end.is_none() && may_be_stored {
             end = self.builtin(&mut state);
         }
-        state.is_anonymous = self.is_anonymous(&state);
-        let builtin = !matches!(state.asked.method.as_str(), "GET" | "HEAD") && end.is_none();
-        state.is_passed = builtin || matches!(end, Some(End::Pass | End::Pipe));
+        state.is_anonymous = PRIVATE.iter().all(|name| state.is_no_reason_to_pass(name));
+        state.is_passed |= matches!(end, Some(End::Pass | End::Pipe));
         if end == Some(End::Purge) && self.program.purges_on_hit {
             // In Varnish 3 the subroutine for stored responses decides.
             self.sub("vcl_hit", &mut state);

@@ -51,7 +51,7 @@ impl Run<'_> {
     fn hashes(&self, arms: &[Arm], state: &mut State) -> bool {
         let before = state.keys.clone();
         let all = all_in(arms);
-        let mut adds = |stmt: &&Stmt| match &stmt.kind {
+        let mut adds = |stmt: &Stmt| match &stmt.kind {
             Kind::Other(name, words) => {
                 name == "hash_data" && !is_fixed_text(words) && self.hashed(words, state)
             }
@@ -60,15 +60,14 @@ impl Run<'_> {
         let is_done = match arms {
             // The text is for requests without the cookie whose value is in the key otherwise.
             [(Some(condition), first), (None, rest)] if is_text(rest) => {
-                let is_added =
-                    !first.is_empty() && first.iter().collect::<Vec<_>>().iter().all(&mut adds);
+                let is_added = !first.is_empty() && first.iter().all(&mut adds);
                 let asks = |name: &String| match comparisons(condition)[..] {
                     [Expr::Compare(_, "~", Word::Text(text))] => text.contains(name.as_str()),
                     _ => false,
                 };
                 is_added && state.keys.cookies.iter().any(asks)
             }
-            _ => !all.is_empty() && all.iter().all(&mut adds),
+            _ => !all.is_empty() && all.into_iter().all(&mut adds),
         };
         if !is_done {
             state.keys = before;
@@ -96,10 +95,9 @@ fn default(arms: &[Arm], state: &mut State) -> Option<(String, String)> {
     let [(Some(condition), body)] = arms else { return None };
     let [Expr::Is(name)] = comparisons(condition)[..] else { return None };
     let name = request_field(name)?;
-    let is_absent = Expr::Not(Box::new(Expr::Is(format!("req.http.{name}"))));
-    // Whatever the brackets are, the condition has one negation.
-    let asks = truth(&is_absent, state).is_none() && is_free(name) && !PRIVATE.contains(&name);
-    if !asks || !is_not(condition) || !state.is_own(name) || name == "x-forwarded-for" {
+    let asks = is_not(condition) && truth(condition, state).is_none();
+    let may_be_set = is_free(name) && !PRIVATE.contains(&name);
+    if !asks || !may_be_set || !state.is_own(name) || name == "x-forwarded-for" {
         return None;
     }
     let mut body = body;

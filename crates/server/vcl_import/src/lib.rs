@@ -30,7 +30,7 @@ use self::conditions::{Named, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::responses::{Guard, ResponseRule};
-use self::state::{Changes, End, PRIVATE, Request, State};
+use self::state::{Changes, End, Request, State};
 use imported::cel::{self, Cel};
 use imported::input::Input;
 use imported::limits::{CONDITIONS_MAX, ROUTES_MAX};
@@ -415,14 +415,6 @@ impl Run<'_> {
         }
         out.extend_from_slice(&get[common..]);
         cases::merged(out)
-    }
-
-    /// Whether the built-in program does not pass the request: it passes those with one of these
-    /// fields.
-    fn is_anonymous(&self, state: &State) -> bool {
-        let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
-        let is_absent = |name: &&str| state.lacks(name) || *name == "cookie" && passes_cookies;
-        PRIVATE.iter().all(is_absent)
     }
 
     /// What the requests of a case get.

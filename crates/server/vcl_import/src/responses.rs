@@ -69,7 +69,7 @@ impl Run<'_> {
     /// The statements that follow are run only if this arm is taken.
     pub(super) fn enter_arm(&mut self, arms: &[Arm], at: usize) {
         if self.in_sub == "vcl_backend_response" {
-            let found = self.taken(&arms[..=at].iter().collect::<Vec<_>>());
+            let found = self.taken(&arms[..at], &arms[at]);
             self.enclosing.push(found);
         }
     }
@@ -93,9 +93,7 @@ impl Run<'_> {
             let is_whole = judged.is_some_and(|one| !one.of_expired && !one.of_cookies);
             let not_taken = match (of_cookies, is_whole && ends && at < PARTS_MAX) {
                 (true, _) => Some(Cel::one("response['set-cookie'] == ''")),
-                (false, true) => {
-                    self.taken(&arms[..=at].iter().collect::<Vec<_>>()).map(Cel::negated)
-                }
+                (false, true) => self.taken(&arms[..at], &arms[at]).map(Cel::negated),
                 (false, false) => None,
             };
             let of_all = |one: &Cel| cel::check_response(one, &self.lists).is_some();
@@ -170,8 +168,7 @@ impl Run<'_> {
     }
 
     /// The condition by which an arm is taken, for all cells alike.
-    fn taken(&self, arms: &[&Arm]) -> Option<Cel> {
-        let ((last, _), before) = arms.split_last()?;
+    fn taken<'a>(&self, before: impl IntoIterator<Item = &'a Arm>, (last, _): &Arm) -> Option<Cel> {
         let mut parts = Vec::new();
         for (condition, _) in before {
             parts.extend(self.judged(condition.as_ref()?)?.when.map(Cel::negated));
@@ -226,13 +223,10 @@ impl Run<'_> {
                 notes.extend(body.iter().map(|stmt| (stmt, Nothing(OURS))));
                 continue;
             }
-            let asked: Vec<&Arm> = arms[..=nth].iter().collect();
-            let is_asked = |arm: &&&Arm| {
-                std::ptr::eq(**arm, &arms[nth])
-                    || !arm.0.as_ref().is_some_and(|one| self.is_of_others(one, state))
-            };
-            let asked: Vec<&Arm> = asked.iter().filter(is_asked).copied().collect();
-            let Some(own) = self.taken(&asked) else { return false };
+            let is_of_others =
+                |(one, _): &&Arm| one.as_ref().is_some_and(|one| self.is_of_others(one, state));
+            let before = arms[..nth].iter().filter(|arm| !is_of_others(arm));
+            let Some(own) = self.taken(before, &arms[nth]) else { return false };
             let Some(outer) = self.outer(&made) else { return false };
             let when = Cel::all(outer.into_iter().chain([own]).collect());
             let Some(when) = when.filter(|one| cel::check_response(one, &self.lists).is_some())

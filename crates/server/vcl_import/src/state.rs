@@ -100,6 +100,12 @@ impl State {
         (is_absent || !is_sent) && !self.vague.contains(name)
     }
 
+    /// Whether the built-in program does not pass the request because of this field.
+    pub(super) fn is_no_reason_to_pass(&self, name: &str) -> bool {
+        let passes_cookies = self.keys.bypass.iter().any(|name| name == "*");
+        self.lacks(name) || name == "cookie" && passes_cookies
+    }
+
     /// The host or the URL is not the client's.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.vague.contains("host") || self.vague.contains("req.url")
