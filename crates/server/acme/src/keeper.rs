@@ -138,7 +138,12 @@ impl Keeper {
     ) -> bool {
         let of = self.names.get_mut(name).expect("all names have an entry");
         let done = order::obtain(authority, world, self.settings.challenge, name, &mut of.record);
-        world.end_answer();
+        let is_left = matches!(&done, Err(why) if why.kind == TroubleKind::Interrupted);
+        // The authority may look for the answer to an order that is left to another process while
+        // that process does not go on with it yet.
+        if !is_left {
+            world.end_answer();
+        }
         let done = done.and_then(|pem| {
             let validity = self.issued.put(name, pem.as_bytes()).map_err(|why| {
                 // The order has no other certificate.
@@ -163,7 +168,7 @@ impl Keeper {
                 self.saved(name, self.files.remove(&record_of(name)));
                 true
             }
-            Err(trouble) if trouble.kind == TroubleKind::Interrupted => false,
+            Err(_) if is_left => false,
             Err(trouble) => {
                 self.failed(name, &trouble, world.now_s());
                 false
@@ -406,6 +411,23 @@ mod tests {
         assert_eq!(issued.http_answer(path), None);
         let obtained = issued.validities();
         assert_eq!(obtained, home.issued.validities());
+        // An owner that leaves in the middle of an order leaves the answer, too: at no instant is
+        // there none, whether another process follows or has become the owner.
+        owner.files.put(ANSWER, &answer).unwrap();
+        owner.want(Some("a.test"));
+        let mut authority = FakeAuthority { slowness: 5, ..FakeAuthority::default() };
+        let mut leaving = FakeWorld { now_s: NOW_S, ends_after: Some(1), ..FakeWorld::default() };
+        assert!(!owner.attempt("a.test", &mut authority, &mut leaving));
+        assert!(leaving.is_answering);
+        owner.files.put(&record_of("a.test"), leaving.saved.as_ref().unwrap()).unwrap();
+        follower.follow().unwrap();
+        assert_eq!(issued.http_answer(path).as_deref(), Some("t.thumb"));
+        follower.take_over().unwrap();
+        assert_eq!(issued.http_answer(path).as_deref(), Some("t.thumb"));
+        assert!(follower.attempt("a.test", &mut authority, &mut world(NOW_S)));
+        assert_eq!(authority.orders, 1);
+        owner.take_over().unwrap();
+        assert!(owner.files.get::<Answer>(ANSWER).unwrap().is_none(), "no order goes on");
         // A renewal, too.
         std::thread::sleep(Duration::from_millis(20));
         let validity = (NOW_S as i64, (NOW_S + 100 * DAY_S) as i64);

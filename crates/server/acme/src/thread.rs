@@ -93,10 +93,13 @@ impl Thread {
                 Some(settings) => self.keep(settings),
                 None => self.mail.next(None),
             };
-            // No answer, and no ownership, outlives its configuration.
-            let _ = self.issued.set_answer(None);
+            // No ownership outlives its configuration, and no answer outlives it, either, but in a
+            // process that leaves: it may still get the connection of the check.
             match next {
-                Some(Message::Settings(new)) => settings = new.map(|new| *new),
+                Some(Message::Settings(new)) => {
+                    let _ = self.issued.set_answer(None);
+                    settings = new.map(|new| *new);
+                }
                 Some(Message::Now(_)) => {}
                 Some(Message::Leave) | None => return,
             }
