@@ -43,6 +43,10 @@ pub use pool::{THREADS_MAX, unblock};
 /// multiple of its size. Detaching only a part of a piece would change the piece in place.
 pub const DETACHED_BYTES: u64 = 2 * 1024 * 1024;
 
+/// The longest part of a file that goes to a socket without our pipe. The kernel's own pipe
+/// for that takes so many bytes, and wakes the peer for each pipe.
+const DIRECT_BYTES_MAX: usize = 64 * 1024;
+
 /// How many reads it took to fill a buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reads {
@@ -215,10 +219,11 @@ impl File {
         }
     }
 
-    /// Puts up to `len_max` bytes at `offset` into a pipe without copying them. From there they go
-    /// to a socket ([`crate::net::TcpStream::try_write_pages`]). The pool first reads what the page
-    /// cache does not have. Nothing checks the bytes: a later change of the file shows. `None`:
-    /// copy, because there is no pipe or no page cache.
+    /// Takes up to `len_max` bytes at `offset` without copying them. They go to a socket
+    /// ([`crate::net::TcpStream::try_write_pages`]): a long part through a pipe, a short one at
+    /// once if the socket has room. The pool first reads what the page cache does not have. Nothing
+    /// checks the bytes: a later change of the file shows. `None`: copy, because there is no pipe
+    /// or no page cache.
     ///
     /// # Errors
     /// `UnexpectedEof` if the file ends before `offset`, or what the disk says.
@@ -226,13 +231,21 @@ impl File {
         core::spend().await; // lets others run if the whole file is in the page cache
         let Backing::Real(file) = &self.0 else { return Ok(None) };
         let core = core::current();
-        let Some(mut pages) = SharedPages::empty(&core, false) else { return Ok(None) };
-        let len = len_max.min(pages.room_at(offset));
+        let mut piped = None;
+        let mut len = len_max;
+        if len_max > DIRECT_BYTES_MAX {
+            let Some(pages) = SharedPages::empty(&core, false) else { return Ok(None) };
+            len = len_max.min(pages.room_at(offset));
+            piped = Some(pages);
+        }
         if !real::seems_cached(file, offset, len) {
             count(&core.counters.file_reads_would_block);
             let file = Arc::clone(file);
             unblock(move || real::read(&file, &mut vec![0; len], offset)).await?;
         }
+        let Some(mut pages) = piped else {
+            return Ok(Some(SharedPages::direct(core, file, offset, len)));
+        };
         core.charge(len);
         pages.splice_file(file, offset, len)?;
         Ok(Some(pages))

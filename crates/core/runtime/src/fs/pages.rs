@@ -6,7 +6,8 @@
 //! the mapping was made, and need not be verified again. [`StablePages::share`] puts references to
 //! such pages into a pipe (`vmsplice`), from where they go to a socket (`splice`). If the thread's
 //! fault counter rises meanwhile, one of the pages was no longer mapped. What a socket has received
-//! can take the same way ([`crate::net::TcpStream::try_read_shared`]).
+//! can take the same way ([`crate::net::TcpStream::try_read_shared`]). A short part of a file that
+//! need not be verified takes no pipe (`sendfile`) as long as the socket has room.
 //! Who owns: a [`SharedPages`] owns its pipe; an empty pipe goes back to its core for reuse. The
 //! kernel owns the pages until the peer has received them.
 //! What never happens: a page is shared that was read from the disk after the mapping was made.
@@ -23,12 +24,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{PAGE_BYTES, real};
 use crate::core::{self, Core};
 use crate::sync::{Lock, LockKind};
 use crate::sys::pipe::Pipe;
-use crate::sys::real::check;
+use crate::sys::real::{check, counted};
 
 /// Parts that are shared at once.
 pub const PARTS_MAX: usize = 16;
@@ -62,15 +64,26 @@ pub enum NotShared {
 /// a socket.
 pub struct SharedPages {
     core: Rc<Core>,
-    /// `None` once it has been returned.
+    /// `None` if there is none yet, or once it has been returned.
     pipe: Option<Pipe>,
-    left: usize,
+    /// Bytes in the pipe.
+    piped: usize,
+    /// What follows them.
+    rest: Option<Rest>,
     is_received: bool,
+}
+
+/// A part of a file that no pipe has yet. If a socket takes all of it at once, it needs none.
+struct Rest {
+    file: Arc<real::Handle>,
+    offset: u64,
+    /// At least 1.
+    len: usize,
 }
 
 impl fmt::Debug for SharedPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedPages").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("SharedPages").field("left", &self.left()).finish_non_exhaustive()
     }
 }
 
@@ -114,7 +127,10 @@ impl StablePages {
         let core = core::current();
         let pipe = core.pipes.borrow_mut().take(&core.world).ok_or(NotShared::NoPipe)?;
         match self.fill(&pipe, parts) {
-            Ok(left) => Ok(SharedPages { core, pipe: Some(pipe), left, is_received: false }),
+            Ok(piped) => {
+                let pipe = Some(pipe);
+                Ok(SharedPages { core, pipe, piped, rest: None, is_received: false })
+            }
             Err(error) => {
                 // It may contain anything.
                 core.pipes.borrow_mut().give_back(pipe, false);
@@ -207,7 +223,7 @@ impl SharedPages {
     /// Bytes that remain to be sent.
     #[must_use]
     pub fn left(&self) -> usize {
-        self.left
+        self.piped + self.rest.as_ref().map_or(0, |rest| rest.len)
     }
 
     /// Reads one page out of the pipe.
@@ -231,7 +247,19 @@ impl SharedPages {
     /// None yet, from a socket if `is_received`, otherwise from a file.
     pub(super) fn empty(core: &Rc<Core>, is_received: bool) -> Option<SharedPages> {
         let pipe = core.pipes.borrow_mut().take(&core.world)?;
-        Some(SharedPages { core: Rc::clone(core), pipe: Some(pipe), left: 0, is_received })
+        let (core, pipe) = (Rc::clone(core), Some(pipe));
+        Some(SharedPages { core, pipe, piped: 0, rest: None, is_received })
+    }
+
+    /// A part of a file, without a pipe as long as it needs none.
+    pub(super) fn direct(
+        core: Rc<Core>,
+        file: &Arc<real::Handle>,
+        offset: u64,
+        len: usize,
+    ) -> SharedPages {
+        let rest = (len > 0).then(|| Rest { file: Arc::clone(file), offset, len });
+        SharedPages { core, pipe: None, piped: 0, rest, is_received: false }
     }
 
     /// How many bytes of a file from `offset` on there is room for: each page takes a place.
@@ -240,58 +268,106 @@ impl SharedPages {
         self.pipe.as_ref().map_or(0, |pipe| pipe.bytes() - before)
     }
 
-    /// Takes up to so many bytes of a file. Called once.
+    /// Takes up to so many bytes of a file.
     pub(super) fn splice_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<()> {
         let Some(Pipe::Real { write, .. }) = &self.pipe else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        assert!(self.left == 0 && !self.is_received, "a pipe is filled once");
+        assert!(self.piped == 0 && !self.is_received, "an empty pipe is filled");
         let mut offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         let (from, into, none) = (file.as_raw_fd(), write.as_raw_fd(), ptr::null_mut());
-        let taken = loop {
-            let flags = libc::SPLICE_F_NONBLOCK;
-            // SAFETY: an offset that outlives the call; both descriptors are open.
-            let taken = unsafe { libc::splice(from, &raw mut offset, into, none, len, flags) };
-            match usize::try_from(taken) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(taken) => break taken,
-                Err(_) => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
-            }
-        };
+        let flags = libc::SPLICE_F_NONBLOCK;
+        // SAFETY: an offset that outlives the call; both descriptors are open.
+        let taken =
+            counted(|| unsafe { libc::splice(from, &raw mut offset, into, none, len, flags) })?;
+        if taken == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         assert!(taken <= len, "a file gives no more");
-        self.left = taken;
+        self.piped = taken;
         Ok(())
     }
 
     /// Takes up to so many bytes that the socket has received. Called once.
     pub(crate) fn splice_from(&mut self, socket: RawFd, bytes_max: usize) -> io::Result<usize> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(0) };
-        assert!(self.left == 0 && self.is_received, "a pipe is filled once");
-        self.left = self.core.world.recv_into(socket, pipe, bytes_max)?;
-        assert!(self.left <= bytes_max, "the socket gives no more");
-        Ok(self.left)
+        assert!(self.piped == 0 && self.is_received, "a pipe is filled once");
+        self.piped = self.core.world.recv_into(socket, pipe, bytes_max)?;
+        assert!(self.piped <= bytes_max, "the socket gives no more");
+        Ok(self.piped)
     }
 
     /// Sends as much as the socket accepts. `more`: more data follows, and an incomplete packet may
     /// wait for it.
+    ///
+    /// # Errors
+    /// As a write, and `UnexpectedEof` if the file has become shorter.
     pub(crate) fn splice_to(&mut self, socket: RawFd, more: bool) -> io::Result<usize> {
-        let Some(pipe) = self.pipe.as_mut().filter(|_| self.left > 0) else { return Ok(0) };
-        let sent = self.core.world.send_from(socket, pipe, self.left, more)?;
-        assert!(sent <= self.left, "what was sent was in the pipe");
-        self.left -= sent;
+        if self.piped == 0 && self.rest.is_some() {
+            if more || self.pipe.is_some() {
+                self.hold_rest()?;
+            }
+            if self.piped == 0 {
+                let sent = self.send_rest(socket);
+                // The pages stay in memory while they wait for the peer.
+                self.hold_rest()?;
+                return sent;
+            }
+        }
+        let Some(pipe) = self.pipe.as_mut().filter(|_| self.piped > 0) else { return Ok(0) };
+        let sent = self.core.world.send_from(socket, pipe, self.piped, more)?;
+        assert!(sent <= self.piped, "what was sent was in the pipe");
+        self.piped -= sent;
         Ok(sent)
+    }
+
+    /// Puts as much of the rest into a pipe as it takes. Without a pipe the rest stays where it is.
+    fn hold_rest(&mut self) -> io::Result<()> {
+        let Some(rest) = self.rest.take() else { return Ok(()) };
+        if self.pipe.is_none() {
+            self.pipe = self.core.pipes.borrow_mut().take(&self.core.world);
+        }
+        if self.pipe.is_some() {
+            let len = rest.len.min(self.room_at(rest.offset));
+            self.splice_file(&rest.file, rest.offset, len)?;
+        }
+        self.rest = rest.after(self.piped);
+        Ok(())
+    }
+
+    /// Sends of the rest what the socket accepts.
+    fn send_rest(&mut self, socket: RawFd) -> io::Result<usize> {
+        let Some(rest) = self.rest.take() else { return Ok(0) };
+        let offset = libc::off_t::try_from(rest.offset).map_err(io::Error::other)?;
+        let (from, len) = (rest.file.as_raw_fd(), rest.len);
+        let sent = counted(|| {
+            let mut offset = offset;
+            // SAFETY: an offset that outlives the call; both descriptors are open.
+            unsafe { libc::sendfile(socket, from, &raw mut offset, len) }
+        });
+        let sent_bytes = *sent.as_ref().unwrap_or(&0);
+        assert!(sent_bytes <= len, "a file gives no more");
+        self.rest = rest.after(sent_bytes);
+        match sent {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            sent => sent,
+        }
+    }
+}
+
+impl Rest {
+    /// What follows the first `len` bytes.
+    fn after(self, len: usize) -> Option<Rest> {
+        assert!(len <= self.len, "a part of the rest");
+        let (offset, left) = (self.offset + len as u64, self.len - len);
+        (left > 0).then_some(Rest { offset, len: left, ..self })
     }
 }
 
 impl Drop for SharedPages {
     fn drop(&mut self) {
         if let Some(pipe) = self.pipe.take() {
-            self.core.pipes.borrow_mut().give_back(pipe, self.left == 0);
+            self.core.pipes.borrow_mut().give_back(pipe, self.piped == 0);
         }
     }
 }

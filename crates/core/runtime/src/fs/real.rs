@@ -118,7 +118,7 @@ pub(super) fn read_cached(file: &File, buf: &mut [u8], offset: u64) -> Option<io
 
 /// Bytes of a file between two that [`seems_cached`] looks at. The kernel reads ahead and evicts
 /// pages in larger pieces.
-const PROBED_BYTES: usize = 32 * 1024;
+const PROBED_BYTES: usize = 64 * 1024;
 
 /// Whether the page cache seems to have this part of a file: it has a byte of each piece, and the
 /// last one. If another page is missing all the same, one read from the disk is waited for.

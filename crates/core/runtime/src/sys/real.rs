@@ -17,7 +17,7 @@ pub(crate) fn check(result: i32) -> io::Result<i32> {
 }
 
 /// As [`check`] for calls that return a count. Repeats calls that a signal has interrupted.
-fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+pub(crate) fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {
             Ok(count) => return Ok(count),

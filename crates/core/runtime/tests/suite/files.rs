@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::slice::from_ref;
+use std::time::Duration;
 
 use runtime::fs::{File, NotShared, OpenOptions, OpenWatch, PageBuffer};
 use runtime::{sim, spawn, yield_now};
@@ -376,6 +377,66 @@ pub(crate) async fn pages_are_shared_while_they_stay_cached(ground: Ground) {
     let end = file.stable_pages(1_000_000, 40_000).await.unwrap();
     file.set_len(1_010_000).await.unwrap();
     assert_eq!(end.share(from_ref(&(30_000..40_000))).await.unwrap_err(), NotShared::Gone);
+}
+
+pub(crate) async fn parts_of_a_file_are_sent_without_a_copy(ground: Ground) {
+    const FILE_BYTES: usize = 600_000;
+    let path = ground.dir.join("parts");
+    let file = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    let all = pattern(FILE_BYTES);
+    file.write_all_at(all.clone(), 0).await.0.unwrap();
+    if ground.is_twin() {
+        assert!(file.share(0, 10).await.unwrap().is_none());
+        return;
+    }
+    let (writer, reader) = pair().await;
+    // A long part takes a pipe, a short one takes none if the socket has room, and there is none
+    // once it is full.
+    for (round, len) in [10, 4096, 65_536, 65_537, 500_000].into_iter().cycle().take(60).enumerate()
+    {
+        let (at, more) = (round * 977, round % 3 == 0);
+        let is_full = round % 5 == 1;
+        let mut filler = 0;
+        while is_full && let Ok(sent) = writer.try_write(&[0; 4096]) {
+            filler += sent;
+        }
+        let mut pages = file.share(at as u64, len).await.unwrap().unwrap();
+        let shared = pages.left();
+        assert!(shared == len || len > 65_536, "{shared} of {len}");
+        let mut received = vec![0; filler + shared];
+        let send = async {
+            while pages.left() > 0 {
+                let left = pages.left();
+                match writer.try_write_pages(&mut pages, more) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        assert_eq!(pages.left(), left);
+                        writer.writable().await.unwrap();
+                    }
+                    sent => assert_eq!(pages.left(), left - sent.unwrap()),
+                }
+            }
+        };
+        let half = (filler + shared) / 2;
+        let receive = async {
+            runtime::time::sleep(Duration::from_millis(1)).await;
+            reader.read_exact(&mut received[..half]).await.unwrap();
+            reader.read_exact(&mut received[half..]).await.unwrap();
+        };
+        runtime::join(send, receive).await;
+        assert!(received[filler..] == all[at..at + shared], "{len} bytes at {at}");
+    }
+    // A file that has become shorter ends with an error, and not with waiting.
+    for (left, more) in [(30_000, false), (30_000, true), (0, false), (0, true)] {
+        file.set_len(100_000).await.unwrap();
+        let mut pages = file.share(0, 60_000).await.unwrap().unwrap();
+        file.set_len(left).await.unwrap();
+        let mut sent = writer.try_write_pages(&mut pages, more);
+        if more && left > 0 {
+            assert_eq!(sent.unwrap(), 30_000, "a pipe had so many");
+            sent = writer.try_write_pages(&mut pages, more);
+        }
+        assert_eq!(sent.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{left} {more}");
+    }
 }
 
 pub(crate) async fn names_change(ground: Ground) {

@@ -200,6 +200,7 @@ on_every_ground!(
     files::writes_that_bypass_the_page_cache,
     files::opening_a_file_is_seen,
     files::pages_are_shared_while_they_stay_cached,
+    files::parts_of_a_file_are_sent_without_a_copy,
     files::names_change,
     files::one_holder_of_a_lock,
     files::many_writers

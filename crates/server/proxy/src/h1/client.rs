@@ -188,6 +188,11 @@ impl<'c> Client for ClientStream<'c> {
         let mut held = None;
         while pages.left() > 0 {
             let sent = self.stream.try_write_pages(&mut pages, more);
+            if let Err(error) = &sent
+                && error.kind() == io::ErrorKind::UnexpectedEof
+            {
+                tracing::warn!("a file broke off: it has become shorter while it was sent");
+            }
             if self.moved(sent)?.is_none() {
                 if pages.is_received() {
                     held.get_or_insert_with(|| self.io.held(all));
