@@ -261,6 +261,8 @@ pub struct Lifetime {
     pub status: Vec<String>,
     /// Content types; empty: all.
     pub types: Vec<String>,
+    /// The condition for it.
+    pub when: Option<Cel>,
     /// The freshness lifetime.
     pub ttl: Option<Duration>,
     /// Whether the lifetime replaces the origin's.
@@ -296,8 +298,14 @@ impl Keys {
         route.set_list("bypass_cookies", &self.bypass, from);
         route.set_some("cookies_sent", self.only_key_cookies.then_some("key"), from);
         route.set_some("set_cookie", self.shares_cookies.then_some("share"), from);
+        self.write_lifetimes(route, "route.lifetime", from);
+    }
+
+    /// Writes how long responses are fresh into sections of this name.
+    pub fn write_lifetimes(&self, route: &mut Section, name: &'static str, from: &str) {
         for one in &self.lifetimes {
-            let section = route.below("route.lifetime");
+            let section = route.below(name);
+            section.set_some("when", one.when.as_ref().map(Cel::text), from);
             section.set_list("status", &one.status, from);
             section.set_list("content_type", &one.types, from);
             // A response that is never fresh is never used stale, even if other responses are.

@@ -11,6 +11,9 @@ use std::time::Duration;
 use crate::note::Place;
 use crate::table::is_one;
 
+/// The keys of a lifetime.
+const LIFETIME: &str = "status content_type when ttl overrule grace error_grace";
+
 /// The names of sections, whether a file can have several of the name, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
     ("server", false, "workers user group admin"),
@@ -45,7 +48,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ("route.error_page", true, "statuses answer_file redirect status intercept"),
     ("route.location", true, "from to"),
     ("route.cookie", true, "domain path secure http_only same_site"),
-    ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
+    ("route.lifetime", true, LIFETIME),
     ("route.request", true, "set add default remove value"),
     ("route.response", true, "set add cut remove value"),
     ("peer", true, "url kind weight backup outstanding_max icp htcp login"),
@@ -55,8 +58,10 @@ const KEYS: &[(&str, bool, &str)] = &[
     (
         "forward",
         false,
-        "allow_from ports connect_ports allow_domains deny_domains users realm x_forwarded_for",
+        "allow_from ports connect_ports allow_domains deny_domains deny_when users realm \
+         x_forwarded_for",
     ),
+    ("forward.lifetime", true, LIFETIME),
     ("via", false, "requests responses name"),
     ("store", false, "memory path bytes"),
     ("purge", false, "from"),

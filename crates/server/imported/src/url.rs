@@ -61,7 +61,7 @@ pub fn url(pattern: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
 }
 
 /// The alternatives of an expression: its parts between `|`, outside groups and classes.
-fn alternatives(pattern: &str) -> Vec<&str> {
+pub fn alternatives(pattern: &str) -> Vec<&str> {
     let (mut depth, mut in_class, mut escaped) = (0_i32, false, false);
     pattern
         .split(move |c| {

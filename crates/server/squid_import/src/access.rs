@@ -2,7 +2,8 @@
 //! decides. The result is the sets of `[forward]`.
 //!
 //! - A rule that denies is carried if it is one set: networks, ports, domains, or clients without a
-//!   password. It then also holds for clients that an earlier rule allows, which is stricter.
+//!   password; or if a condition says it. It then also holds for clients that an earlier rule
+//!   allows, which is stricter.
 //! - A rule that denies and is not carried closes the whole proxy.
 //! - A rule that allows is carried if all such rules have the same conditions besides the network.
 //! - A rule that allows and is not carried keeps its clients out.
@@ -11,6 +12,8 @@ use ipnet::IpNet;
 
 use super::acl::{Addresses, Set, both_domains, both_ports, everyone, other_ports};
 use super::lines::Line;
+use conditions::Lists;
+use imported::cel::{self, Cel, PARTS_MAX};
 use imported::limits::NETWORKS_MAX;
 use imported::note::{Fate, Notes};
 use imported::table::Becomes::{self, Carried, Left, Nothing, Text};
@@ -66,6 +69,8 @@ pub(crate) struct Sets {
     pub(crate) allow_domains: Option<Vec<String>>,
     pub(crate) deny_domains: Vec<String>,
     pub(crate) users: bool,
+    /// Requests that are denied.
+    pub(crate) deny_when: Vec<Cel>,
     /// Connections of each client.
     pub(crate) connections: Option<(u64, Line)>,
     /// A rule that denies was not carried.
@@ -199,11 +204,74 @@ impl Sets {
                 self.users = true;
             }
             _ => {
-                self.unprotected = true;
-                return Text(Fate::Unprotected, cause(&parts));
+                let Some((condition, differs)) = self.condition(&parts) else {
+                    self.unprotected = true;
+                    return Text(Fate::Unprotected, cause(&parts));
+                };
+                self.deny_when.push(condition);
+                why = if why.is_empty() { differs } else { why };
             }
         }
         Becomes::differs(why)
+    }
+
+    /// The condition for a rule that denies, and how it differs; `None`: it cannot be said.
+    fn condition(&self, parts: &[&(bool, Set)]) -> Option<(Cel, &'static str)> {
+        let (mut all, mut why) = (Vec::new(), "");
+        for (negated, set) in parts.iter().map(|one| (one.0, &one.1)) {
+            let one = match set {
+                Set::Clients(networks) => {
+                    let within = |network| Cel::one(format!("client.within('{network}')"));
+                    networks.iter().map(within).collect()
+                }
+                Set::Domains(hosts) => {
+                    let below = |name: &String| {
+                        let ends = cel::quoted(&format!(".{name}"))?;
+                        Cel::any(vec![
+                            cel::is("host", name)?,
+                            Cel::one(format!("host.endsWith({ends})")),
+                        ])
+                    };
+                    let below = hosts.below.iter().map(below);
+                    let alone = hosts.alone.iter().map(|name| cel::is("host", name));
+                    below.chain(alone).collect::<Option<Vec<_>>>()?
+                }
+                Set::Methods(methods) => {
+                    let methods = cel::list(methods.iter().map(String::as_str))?;
+                    vec![Cel::one(format!("method in {methods}"))]
+                }
+                Set::Paths(paths) => {
+                    let begins = |path: &String| {
+                        Some(Cel::one(format!("path.startsWith({})", cel::quoted(path)?)))
+                    };
+                    paths.iter().map(begins).collect::<Option<Vec<_>>>()?
+                }
+                Set::Users => vec![Cel::one("user != ''")],
+                // A condition that differs holds for more requests, and its opposite for fewer.
+                Set::When(_, differs) if negated && !differs.is_empty() => return None,
+                Set::When(all, differs) => {
+                    why = differs;
+                    all.clone()
+                }
+                Set::Ports(_)
+                | Set::Cookies(..)
+                | Set::Connections(_)
+                | Set::Manager
+                | Set::Ourselves
+                | Set::Unknown(_) => return None,
+            };
+            if one.len() > PARTS_MAX {
+                return None;
+            }
+            let one = Cel::any(one)?;
+            all.push(if negated { one.negated() } else { one });
+        }
+        let one = Cel::all(all)?;
+        let mut together = self.deny_when.clone();
+        together.push(one.clone());
+        let fits = together.len() <= PARTS_MAX
+            && cel::check(&Cel::any(together)?, &Lists::default()).is_some();
+        fits.then_some((one, why))
     }
 
     /// Takes a rule that allows.

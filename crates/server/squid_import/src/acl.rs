@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
+use super::url;
+use imported::cel::{self, Cel};
 use imported::pattern::cookies;
 
 /// What an access list matches.
@@ -22,6 +24,8 @@ pub(crate) enum Set {
     Connections(u64),
     /// Requests that have one of these cookies, and whether the names alone decide.
     Cookies(Vec<String>, bool),
+    /// Requests for which one of these conditions holds, and how the conditions differ.
+    When(Vec<Cel>, &'static str),
     /// Clients with a correct password.
     Users,
     /// The pages of Squid's cache manager.
@@ -75,6 +79,15 @@ impl Set {
             "port" => ports(values),
             "method" => Ok(Set::Methods(values.iter().map(|m| m.to_ascii_uppercase()).collect())),
             "urlpath_regex" => paths(values),
+            "url_regex" => {
+                when(values, url::APART, |all| url::whole(all, false).map(|one| vec![one]))
+            }
+            "dstdom_regex" => {
+                when(values, "", |all| all.iter().map(|one| cel::matches("host", one)).collect())
+            }
+            "browser" => when(values, "", |all| in_field(all, "user-agent")),
+            "referer_regex" => when(values, "", |all| in_field(all, "referer")),
+            "dst" => servers(values),
             "proxy_auth" if values == ["REQUIRED"] => Ok(Set::Users),
             "proxy_auth" => Err("single users cannot be named".to_owned()),
             "maxconn" => match values.first().and_then(|text| text.parse::<u64>().ok()) {
@@ -98,6 +111,7 @@ impl Set {
             Set::Domains(hosts) => hosts.names().count(),
             Set::Ports(all) => all.len(),
             Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
+            Set::When(all, _) => all.len(),
             Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
         }
     }
@@ -112,6 +126,7 @@ impl Set {
                 all.extend(more);
             }
             (Set::Domains(hosts), Set::Domains(more)) => hosts.extend(&more),
+            (Set::When(all, why), Set::When(more, other)) if *why == other => all.extend(more),
             (Set::Unknown(_), _) => {}
             (_, Set::Unknown(why)) => *self = Set::Unknown(why),
             _ => *self = Set::Unknown("its lines have different types".to_owned()),
@@ -208,7 +223,68 @@ fn ports(values: &[String]) -> Result<Set, String> {
     all.map(Set::Ports).ok_or_else(|| "it has a value that is not a port".to_owned())
 }
 
-/// Only expressions of `^/` and a literal text that ends with a slash.
+/// The expressions of a list in our language. `-i` is for those behind it.
+pub(crate) fn expressions(values: &[String]) -> Option<Vec<String>> {
+    let mut ignores_case = false;
+    let mut all = Vec::new();
+    for value in values {
+        match value.as_str() {
+            "-i" => ignores_case = true,
+            "+i" => ignores_case = false,
+            "-n" => {}
+            value => all.push(url::posix(value, ignores_case)?),
+        }
+    }
+    Some(all)
+}
+
+/// Expressions as conditions.
+fn when(
+    values: &[String],
+    why: &'static str,
+    conditions: impl FnOnce(&[String]) -> Option<Vec<Cel>>,
+) -> Result<Set, String> {
+    let all = expressions(values).and_then(|all| conditions(&all));
+    all.map(|all| Set::When(all, why)).ok_or_else(|| EXPRESSION.to_owned())
+}
+
+const EXPRESSION: &str = "an expression means something else here, or spans the host and the path";
+
+/// Requests with a field in which one of these is found.
+fn in_field(expressions: &[String], name: &str) -> Option<Vec<Cel>> {
+    let value = cel::field(name)?;
+    let one = |text: &String| Cel::all(vec![cel::has_field(name)?, cel::matches(&value, text)?]);
+    expressions.iter().map(one).collect()
+}
+
+/// Addresses of servers. Those that are not public are refused without a line.
+fn servers(values: &[String]) -> Result<Set, String> {
+    let Ok(Set::Clients(all)) = clients(values) else {
+        return Err("it has a value that is not a network of addresses".to_owned());
+    };
+    let private = networks([
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/3",
+        "fc00::/7",
+        "fe80::/10",
+        "ff00::/8",
+    ]);
+    let is_private = |one: &IpNet| private.iter().any(|network| network.contains(one));
+    match all.iter().all(is_private) {
+        true => Ok(Set::Ourselves),
+        false => Err("only addresses that are not public can be refused".to_owned()),
+    }
+}
+
+/// Only expressions of `^/` and a literal text that ends with a slash; others are conditions.
 fn paths(values: &[String]) -> Result<Set, String> {
     let literal = |value: &String| {
         let path = value.strip_prefix('^').filter(|path| path.starts_with('/'))?;
@@ -216,8 +292,12 @@ fn paths(values: &[String]) -> Result<Set, String> {
         (path.ends_with('/') && path.bytes().all(plain)).then(|| path.to_owned())
     };
     let all: Option<Vec<String>> = values.iter().map(literal).collect();
-    all.map(Set::Paths)
-        .ok_or_else(|| "of expressions only ^/TEXT/ is carried; routes have prefixes".to_owned())
+    if let Some(all) = all {
+        return Ok(Set::Paths(all));
+    }
+    let of_path = |one: &String| imported::url::url(one, false);
+    let why = "its condition compares the decoded path and the query apart";
+    when(values, why, |all| all.iter().map(|one| Some(of_path(one)?.0)).collect())
 }
 
 /// Addresses of one family, from the first to the last.
@@ -430,7 +510,8 @@ mod tests {
         assert_eq!(set("port", "80 1025-65535"), Set::Ports(vec![(80, 80), (1025, 65_535)]));
         assert!(matches!(set("port", "http"), Set::Unknown(_)));
         assert_eq!(set("urlpath_regex", "^/api/"), Set::Paths(vec!["/api/".into()]));
-        assert!(matches!(set("urlpath_regex", "^/api"), Set::Unknown(_)));
+        assert!(matches!(set("urlpath_regex", "^/api"), Set::When(..)));
+        assert!(matches!(set("urlpath_regex", r"^/\d"), Set::Unknown(_)));
         assert!(matches!(set("time", "MTWHF"), Set::Unknown(_)));
     }
 

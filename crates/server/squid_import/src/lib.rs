@@ -16,6 +16,7 @@ mod purge;
 mod shaping;
 mod store;
 mod table;
+mod url;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,6 +32,7 @@ use self::ports::Port;
 use self::shaping::Pools;
 use self::store::Stored;
 use imported::Parsed;
+use imported::cel::Cel;
 use imported::input::Input;
 use imported::limits::{LIST_MAX, NETWORKS_MAX};
 use imported::note::{Notes, Place};
@@ -220,6 +222,9 @@ impl Squid {
             None => {}
         }
         section.set_list("deny_domains", &sets.deny_domains, from);
+        let deny_when = Cel::any(sets.deny_when.clone());
+        section.set_some("deny_when", deny_when.map(|one| one.text().to_owned()), from);
+        self.stored.apply_forward(section);
         // Squid's own defaults, where ours differ.
         let (word, from) = match &self.forwarded_for {
             Some((word, at)) => (*word, at.to_string()),

@@ -1,5 +1,5 @@
-//! What ports with `accel` store, and for how long. These settings belong to routes. A forward
-//! listener has no routes, so they are not carried for it.
+//! Which responses are stored, and for how long. Those that ports with `accel` do not store belong
+//! to routes. A forward listener has no routes, so that is not carried for it.
 
 use std::time::Duration;
 
@@ -7,6 +7,10 @@ use super::Squid;
 use super::access::NO_RULE;
 use super::acl::Set;
 use super::lines::{Line, time};
+use super::url;
+use conditions::Lists;
+use imported::cel::{Cel, PARTS_MAX, check_response};
+use imported::limits::PATTERNS_MAX;
 use imported::note::Place;
 use imported::pattern::COOKIE_NAMES;
 use imported::route::{Keys, Lifetime, add};
@@ -17,10 +21,14 @@ use imported::tree::{Section, Value};
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     keys: Keys,
+    /// What patterns match that say nothing about a lifetime.
+    without_lifetime: Vec<Cel>,
     /// Prefixes of paths that are not stored.
     without: Vec<String>,
     /// A pattern was not carried, so later patterns are not carried either.
     hidden: bool,
+    /// A pattern matches everything.
+    is_over: bool,
     /// A line that keeps responses out of the store.
     denied: Option<Place>,
     /// Lines that are carried only for ports with `accel`, with what becomes of them there.
@@ -44,44 +52,90 @@ pub(crate) fn negative(squid: &mut Squid, line: &Line) -> Becomes {
     let status = NEGATIVE.map(str::to_owned).to_vec();
     let one = Lifetime { status, ttl: Some(ttl), ..Lifetime::default() };
     squid.stored.keys.lifetimes.push(one);
-    squid.stored.with_accel(line, Carried)
+    Carried
 }
 
-/// `refresh_pattern [-i] REGEX MIN PERCENT MAX OPTIONS`
+/// The longest lifetime, in minutes.
+const MINUTES_MAX: u64 = 8784 * 60;
+
+/// `refresh_pattern [-i] REGEX MIN PERCENT MAX OPTIONS`. The first pattern that matches decides for
+/// responses without a stated lifetime: with Last-Modified they are fresh for a percentage of their
+/// age, and otherwise for MIN; never for longer than MAX.
 pub(crate) fn refresh_pattern(squid: &mut Squid, line: &Line) -> Becomes {
-    let stored = &mut squid.stored;
-    let words: Vec<&str> = line.words.iter().map(String::as_str).filter(|w| *w != "-i").collect();
-    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
-    let without_percent = words.get(2) == Some(&"0%") || number(1) == number(3);
-    match (&words[..], number(1)) {
-        (["^ftp:" | "^gopher:", ..], _) => Nothing("this protocol is not spoken"),
-        ([r"(/cgi-bin/|\?)", "0", "0%", "0"], _) => {
-            stored.hidden = true;
-            Different(
-                "a response without a lifetime is fresh for a tenth of its age, also with a query",
-            )
-        }
-        ([".", "0", "20%", "4320"], _) => Different(
-            "a response without a lifetime is fresh for a tenth of its age, at most a day",
-        ),
-        ([".", ..], _) if stored.hidden => {
-            Left("an earlier pattern that is not carried is asked first")
-        }
-        ([".", _, _, _, options @ ..], Some(minutes @ 1..=500_000))
-            if without_percent && options.iter().all(|one| *one == "override-expire") =>
-        {
-            let (ttl, overrule) = (Duration::from_secs(minutes * 60), !options.is_empty());
-            let one = Lifetime { ttl: Some(ttl), overrule, ..Lifetime::default() };
-            stored.keys.lifetimes.push(one);
-            let why = if overrule { "no-cache and max-age are overruled too" } else { "" };
-            stored.with_accel(line, Becomes::differs(why))
-        }
-        _ => {
-            stored.hidden = true;
-            Left("lifetimes are by status and by content type, and are no share of an age")
-        }
+    let ignores_case = line.word(0) == "-i";
+    let words: Vec<&str> =
+        line.rest(usize::from(ignores_case)).iter().map(String::as_str).collect();
+    let [pattern, min, percent, max, options @ ..] = &words[..] else {
+        return Left("it lacks numbers");
+    };
+    let number = |text: &str| text.trim_end_matches('%').parse::<u64>().ok();
+    let (Some(min), Some(percent), Some(max)) = (number(min), number(percent), number(max)) else {
+        return Left("it has something that is not a number");
+    };
+    if ["^ftp:", "^gopher:"].contains(pattern) {
+        return Nothing("this protocol is not spoken");
     }
+    let stored = &mut squid.stored;
+    if stored.is_over {
+        return Nothing("an earlier pattern matches everything");
+    }
+    if stored.hidden {
+        return Left("an earlier pattern that is not carried is asked first");
+    }
+    // Those of an earlier pattern without a lifetime have none by this pattern, either.
+    let mut parts: Vec<Cel> = stored.without_lifetime.iter().cloned().map(Cel::negated).collect();
+    let found = match *pattern {
+        "." | ".*" => None,
+        text => {
+            let ours = url::posix(text, ignores_case).and_then(|text| url::whole(&[text], true));
+            match ours {
+                Some(found) => Some(found),
+                None => {
+                    stored.hidden = true;
+                    return Left("its expression means something else here, or is none");
+                }
+            }
+        }
+    };
+    parts.extend(found.clone());
+    let when = Cel::all(parts).filter(|_| stored.without_lifetime.len() < PARTS_MAX);
+    let fits = when.as_ref().is_none_or(|when| check_response(when, &Lists::default()).is_some());
+    if !fits || min > MINUTES_MAX || stored.keys.lifetimes.len() >= PATTERNS_MAX {
+        stored.hidden = true;
+        return Left("it is more than a condition can say");
+    }
+    let is_never = min == 0 && (percent == 0 || max == 0);
+    if min == 0 && !is_never {
+        match found {
+            Some(found) => stored.without_lifetime.push(found),
+            None => stored.is_over = true,
+        }
+        return Different(SHARE);
+    }
+    stored.is_over = found.is_none();
+    let has = |option: &str| options.contains(&option);
+    let one = Lifetime {
+        when,
+        ttl: Some(Duration::from_secs(min.min(max) * 60)),
+        overrule: has("override-expire") && !is_never,
+        ..Lifetime::default()
+    };
+    stored.keys.lifetimes.push(one);
+    let is_share = !is_never && !has("override-lastmod");
+    let all = [
+        (has("override-expire"), "no-cache, and a longer max-age, are overruled too"),
+        (options.iter().any(|one| !KNOWN.contains(one)), OPTIONS),
+        (is_share, "a response with Last-Modified is fresh for this time, too"),
+        (found.is_some(), url::APART),
+    ];
+    Becomes::differs(all.iter().find(|(is, _)| *is).map_or("", |(_, why)| why))
 }
+
+/// A pattern without a least time.
+const SHARE: &str = "a response without a lifetime is fresh for a tenth of its age, at most a day";
+const KNOWN: [&str; 4] = ["override-expire", "override-lastmod", "reload-into-ims", "store-stale"];
+const OPTIONS: &str =
+    "no-store, private and must-revalidate are respected, and a client may reload";
 
 /// `cache`, `store_miss` and `send_hit`: what is denied is not stored.
 pub(crate) fn cache(squid: &mut Squid, line: &Line) -> Becomes {
@@ -152,6 +206,13 @@ impl Stored {
             all.push(route);
         }
         all
+    }
+}
+
+impl Stored {
+    /// Writes how long the responses of a forward listener are fresh.
+    pub(crate) fn apply_forward(&self, forward: &mut Section) {
+        self.keys.write_lifetimes(forward, "forward.lifetime", "refresh_pattern, negative_ttl");
     }
 }
 

@@ -84,7 +84,87 @@ fn an_unknown_permission_keeps_its_clients_out() {
                 http_port 127.0.0.1:3128\n";
     let imported = imported(text, false);
     has(&imported, "allow_from = []");
-    assert_eq!(fates(&imported)[1], (2, Fate::NotCarried));
+    assert_eq!(fates(&imported)[0], (2, Fate::NotCarried));
+}
+
+#[test]
+fn what_an_expression_denies_is_a_condition() {
+    let of = |lists: &str, rule: &str| {
+        imported(
+            &format!(
+                "{lists}\nhttp_access deny {rule}\nhttp_access allow all\nhttp_port 127.0.0.1:1\n"
+            ),
+            false,
+        )
+    };
+    for (lists, rule, wanted) in [
+        ("acl a url_regex -i porn casino", "a", "host.matches('(?i)porn|casino') || path"),
+        (r"acl a dstdom_regex ^ads\.", "a", r"host.matches(r'^ads\\.')"),
+        (r"acl a dstdom_regex \.test$", "!a", r"!host.matches(r'\\.test$')"),
+        ("acl a browser Wget", "a", "'user-agent' in fields && fields['user-agent'].matches"),
+        (
+            "acl a urlpath_regex \\.exe$\nacl net src 10.0.0.0/8",
+            "net a",
+            r"client.within('10.0.0.0/8') && (",
+        ),
+        (
+            "acl a url_regex ^http://a.test/x\nacl post method POST PUT",
+            "post a",
+            "method in ['POST', 'PUT'] && host.matches('^a.test$') && path.matches('^/x')",
+        ),
+    ] {
+        let imported = of(lists, rule);
+        has(&imported, "allow_from = [\"0.0.0.0/0\", \"::/0\"]");
+        has(&imported, wanted);
+        assert!(!imported.has_left(), "{rule}: {:#?}", imported.notes);
+    }
+    // Less would be denied, or it cannot be said.
+    for (lists, rule) in [
+        ("acl a url_regex ^http://a.test/x", "!a"),
+        ("acl a url_regex ads.*banner", "a"),
+        (r"acl a url_regex \d\d", "a"),
+        ("acl a url_regex x\nacl b time 10:00-11:00", "a b"),
+        ("acl a dst 192.0.2.0/24", "a"),
+    ] {
+        has(&of(lists, rule), "allow_from = []");
+    }
+    // Addresses that are not public are refused without a line.
+    let private = of("acl a dst 10.0.0.0/8 fe80::/10", "a");
+    assert!(!private.has_left(), "{:#?}", private.notes);
+}
+
+#[test]
+fn how_long_responses_of_a_pattern_are_fresh_on_a_forward_listener() {
+    let text = "refresh_pattern ^ftp: 1440 20% 10080\n\
+                refresh_pattern -i \\.(deb|rpm)$ 129600 100% 129600 override-expire\n\
+                refresh_pattern Packages 0 20% 4320\n\
+                refresh_pattern -i (/cgi-bin/|\\?) 0 0% 0\n\
+                refresh_pattern . 60 20% 4320 ignore-private override-lastmod\n\
+                refresh_pattern x 1 2% 3\n\
+                http_access allow localhost\nhttp_port 127.0.0.1:1\nnegative_ttl 1 minute\n";
+    let imported = imported(text, false);
+    let lifetimes: Vec<&str> = imported.configuration.split("[[forward.lifetime]]").collect();
+    assert_eq!(lifetimes.len(), 5, "{}", imported.configuration);
+    for (at, parts) in [
+        (1, &[r"(?i)\\.(deb|rpm)$", "ttl = \"2160h\"", "overrule = true"][..]),
+        (2, &["!(host.matches('Packages') || ", "query != ''", "ttl = \"0s\"", "grace = \"0s\""]),
+        (3, &["!(host.matches('Packages') || ", "ttl = \"1h\""]),
+        (4, &["status = [\"400\"", "ttl = \"1m\""]),
+    ] {
+        for part in parts {
+            assert!(lifetimes[at].contains(part), "{at}: no {part:?} in {}", lifetimes[at]);
+        }
+    }
+    assert!(!lifetimes[3].contains("query != ''"), "{}", lifetimes[3]);
+    let wanted = [
+        (1, Fate::Nothing),
+        (2, Fate::Different),
+        (3, Fate::Different),
+        (4, Fate::Different),
+        (5, Fate::Different),
+        (6, Fate::Nothing),
+    ];
+    assert_eq!(fates(&imported)[..6], wanted);
 }
 
 #[test]
@@ -158,7 +238,8 @@ fn purges_and_settings() {
     ] {
         has(&imported, line);
     }
-    assert_eq!(fates(&imported).last(), Some(&(18, Fate::NotCarried)));
+    has(&imported, "[[forward.lifetime]]\nstatus = [\"400\"");
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
 }
 
 #[test]
@@ -439,8 +520,10 @@ fn what_is_asked_first_is_not_overtaken() {
     has(&imported(&text.replace("always_direct deny sec\n", ""), false), "always_direct = [\"*\"]");
     // The same of patterns.
     for (first, carried) in [
-        ("^http://[^/]*/api/ 0 0% 0", false),
-        (r"(/cgi-bin/|\?) 0 0% 0", false),
+        (r"^http://[^/]*/\d/ 0 0% 0", false),
+        ("a(b 0 0% 0", false),
+        (". 0 20% 4320", false),
+        (r"(/cgi-bin/|\?) 0 0% 0", true),
         ("^ftp: 1 2% 3", true),
     ] {
         let text = format!(
