@@ -16,7 +16,7 @@ use conditions::Lists;
 use imported::cel::{self, Cel, PARTS_MAX};
 use imported::limits::NETWORKS_MAX;
 use imported::note::{Fate, Notes};
-use imported::table::Becomes::{self, Carried, Left, Nothing, Text};
+use imported::table::Becomes::{self, Carried, Left, Nothing, Text, Unprotected};
 
 /// A rule: whether it allows, and its lists with whether each is negated.
 #[derive(Clone, Debug)]
@@ -75,6 +75,8 @@ pub(crate) struct Sets {
     pub(crate) connections: Option<(u64, Line)>,
     /// A rule that denies was not carried.
     pub(crate) unprotected: bool,
+    /// No further condition fits into the one for what is denied.
+    is_full: bool,
     let_in: Addresses,
     denied: Addresses,
     within: Addresses,
@@ -204,74 +206,27 @@ impl Sets {
                 self.users = true;
             }
             _ => {
-                let Some((condition, differs)) = self.condition(&parts) else {
+                let Some((condition, differs)) = condition(&parts) else {
                     self.unprotected = true;
                     return Text(Fate::Unprotected, cause(&parts));
                 };
                 self.deny_when.push(condition);
+                if self.is_full || !self.fits() {
+                    self.deny_when.pop();
+                    (self.unprotected, self.is_full) = (true, true);
+                    return Unprotected("it is more than one condition can say");
+                }
                 why = if why.is_empty() { differs } else { why };
             }
         }
         Becomes::differs(why)
     }
 
-    /// The condition for a rule that denies, and how it differs; `None`: it cannot be said.
-    fn condition(&self, parts: &[&(bool, Set)]) -> Option<(Cel, &'static str)> {
-        let (mut all, mut why) = (Vec::new(), "");
-        for (negated, set) in parts.iter().map(|one| (one.0, &one.1)) {
-            let one = match set {
-                Set::Clients(networks) => {
-                    let within = |network| Cel::one(format!("client.within('{network}')"));
-                    networks.iter().map(within).collect()
-                }
-                Set::Domains(hosts) => {
-                    let below = |name: &String| {
-                        let ends = cel::quoted(&format!(".{name}"))?;
-                        Cel::any(vec![
-                            cel::is("host", name)?,
-                            Cel::one(format!("host.endsWith({ends})")),
-                        ])
-                    };
-                    let below = hosts.below.iter().map(below);
-                    let alone = hosts.alone.iter().map(|name| cel::is("host", name));
-                    below.chain(alone).collect::<Option<Vec<_>>>()?
-                }
-                Set::Methods(methods) => {
-                    let methods = cel::list(methods.iter().map(String::as_str))?;
-                    vec![Cel::one(format!("method in {methods}"))]
-                }
-                Set::Paths(paths) => {
-                    let begins = |path: &String| {
-                        Some(Cel::one(format!("path.startsWith({})", cel::quoted(path)?)))
-                    };
-                    paths.iter().map(begins).collect::<Option<Vec<_>>>()?
-                }
-                Set::Users => vec![Cel::one("user != ''")],
-                // A condition that differs holds for more requests, and its opposite for fewer.
-                Set::When(_, differs) if negated && !differs.is_empty() => return None,
-                Set::When(all, differs) => {
-                    why = differs;
-                    all.clone()
-                }
-                Set::Ports(_)
-                | Set::Cookies(..)
-                | Set::Connections(_)
-                | Set::Manager
-                | Set::Ourselves
-                | Set::Unknown(_) => return None,
-            };
-            if one.len() > PARTS_MAX {
-                return None;
-            }
-            let one = Cel::any(one)?;
-            all.push(if negated { one.negated() } else { one });
-        }
-        let one = Cel::all(all)?;
-        let mut together = self.deny_when.clone();
-        together.push(one.clone());
-        let fits = together.len() <= PARTS_MAX
-            && cel::check(&Cel::any(together)?, &Lists::default()).is_some();
-        fits.then_some((one, why))
+    /// Whether the server takes the condition for what is denied.
+    fn fits(&self) -> bool {
+        let together = || Cel::any(self.deny_when.clone());
+        self.deny_when.len() <= PARTS_MAX
+            && together().is_none_or(|all| cel::check(&all, &Lists::default()).is_some())
     }
 
     /// Takes a rule that allows.
@@ -337,6 +292,60 @@ impl Sets {
 
 const ALONE: &str = "a domain without a leading dot would be allowed with its subdomains, so it is \
                      left out";
+
+/// The condition for a rule that denies, and how it differs; `None`: it cannot be said.
+fn condition(parts: &[&(bool, Set)]) -> Option<(Cel, &'static str)> {
+    let (mut all, mut why) = (Vec::new(), "");
+    for (negated, set) in parts.iter().map(|one| (one.0, &one.1)) {
+        let one = match set {
+            Set::Clients(networks) => {
+                let within = |network| Cel::one(format!("client.within('{network}')"));
+                networks.iter().map(within).collect()
+            }
+            Set::Domains(hosts) => {
+                let below = |name: &String| {
+                    let ends = cel::quoted(&format!(".{name}"))?;
+                    Cel::any(vec![
+                        cel::is("host", name)?,
+                        Cel::one(format!("host.endsWith({ends})")),
+                    ])
+                };
+                let below = hosts.below.iter().map(below);
+                let alone = hosts.alone.iter().map(|name| cel::is("host", name));
+                below.chain(alone).collect::<Option<Vec<_>>>()?
+            }
+            Set::Methods(methods) => {
+                let methods = cel::list(methods.iter().map(String::as_str))?;
+                vec![Cel::one(format!("method in {methods}"))]
+            }
+            Set::Paths(paths) => {
+                let begins = |path: &String| {
+                    Some(Cel::one(format!("path.startsWith({})", cel::quoted(path)?)))
+                };
+                paths.iter().map(begins).collect::<Option<Vec<_>>>()?
+            }
+            Set::Users => vec![Cel::one("user != ''")],
+            // A condition that differs holds for more requests, and its opposite for fewer.
+            Set::When(_, differs) if negated && !differs.is_empty() => return None,
+            Set::When(all, differs) => {
+                why = differs;
+                all.clone()
+            }
+            Set::Ports(_)
+            | Set::Cookies(..)
+            | Set::Connections(_)
+            | Set::Manager
+            | Set::Ourselves
+            | Set::Unknown(_) => return None,
+        };
+        if one.len() > PARTS_MAX {
+            return None;
+        }
+        let one = Cel::any(one)?;
+        all.push(if negated { one.negated() } else { one });
+    }
+    Some((Cel::all(all)?, why))
+}
 
 /// Domains that must also be below these.
 fn narrow(domains: &mut Option<Vec<String>>, below: &[String]) {
