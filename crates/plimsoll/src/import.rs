@@ -103,8 +103,8 @@ fn absolute(file: &Path) -> PathBuf {
 }
 
 /// Where to find the file that is asked for.
-const USUAL: &str = "the usual files are /etc/squid/squid.conf, /etc/nginx/nginx.conf and \
-                     /etc/varnish/default.vcl";
+const USUAL: &str = "the usual files are /etc/squid/squid.conf, /etc/nginx/nginx.conf, \
+                     /etc/varnish/default.vcl and /etc/haproxy/haproxy.cfg";
 
 /// The language, as given or guessed. A guess is reported.
 fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure> {
@@ -112,10 +112,12 @@ fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure
         Some(cli::From::Squid) => Ok(Source::Squid),
         Some(cli::From::Nginx) => Ok(Source::Nginx),
         Some(cli::From::Vcl) => Ok(Source::Vcl),
+        Some(cli::From::Haproxy) => Ok(Source::Haproxy),
         None => {
             let guess = Source::guess(text).ok_or_else(|| {
                 misuse(format!(
-                    "cannot guess whose configuration {name} is: add --from squid, nginx or vcl"
+                    "cannot guess whose configuration {name} is: add --from squid, nginx, vcl or \
+                     haproxy"
                 ))
             })?;
             eprintln!("plimsoll: {name} looks like a configuration of {}", guess.name());

@@ -16,6 +16,10 @@ pub(crate) fn vcl(data: &[u8]) {
     check(Source::Vcl, data);
 }
 
+pub(crate) fn haproxy(data: &[u8]) {
+    check(Source::Haproxy, data);
+}
+
 fn check(source: Source, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = Source::guess(&text);

@@ -53,4 +53,6 @@ pub(crate) enum From {
     Nginx,
     /// Varnish
     Vcl,
+    /// HAProxy
+    Haproxy,
 }

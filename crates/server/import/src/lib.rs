@@ -1,5 +1,5 @@
-//! Translates configuration files of Squid, nginx and Varnish into ours, and writes the file that
-//! `plimsoll init` starts with.
+//! Translates configuration files of Squid, nginx, Varnish and HAProxy into ours, and writes the
+//! file that `plimsoll init` starts with.
 //!
 //! [`import()`] takes a text and returns our file and a note for each directive: carried, carried
 //! with a difference, or not carried, with the reason. Each language is a module of the same
@@ -56,6 +56,8 @@ pub enum Source {
     Nginx,
     /// VCL, for Varnish.
     Vcl,
+    /// `haproxy.cfg`.
+    Haproxy,
 }
 
 impl Source {
@@ -68,6 +70,11 @@ impl Source {
         };
         for (word, line) in text.lines().filter_map(words) {
             match word.as_str() {
+                "global" | "defaults" | "frontend" | "listen" | "backend" | "userlist"
+                    if !line.ends_with(['{', ';']) && !text.contains("sub vcl_") =>
+                {
+                    return Some(Source::Haproxy);
+                }
                 "vcl" | "backend" | "sub" => return Some(Source::Vcl),
                 "acl" if line.ends_with('{') => return Some(Source::Vcl),
                 "acl" | "http_access" | "http_port" | "cache_peer" | "refresh_pattern" => {
@@ -91,6 +98,7 @@ impl Source {
             Source::Squid => "squid",
             Source::Nginx => "nginx",
             Source::Vcl => "vcl",
+            Source::Haproxy => "haproxy",
         }
     }
 }
@@ -152,6 +160,7 @@ pub fn import(
         Source::Squid => squid_import::import(&at.file, text, &mut input)?,
         Source::Nginx => nginx::import(&at.file, text, &mut input)?,
         Source::Vcl => vcl_import::import(&at.file, text, &mut input)?,
+        Source::Haproxy => haproxy_import::import(&at.file, text, &mut input)?,
     };
     let head = format!(
         "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \

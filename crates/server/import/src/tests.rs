@@ -1,6 +1,7 @@
 //! What the tests of all languages use.
 
 mod everyday_vcl;
+mod haproxy;
 mod squid;
 mod vcl;
 

@@ -26,6 +26,11 @@ fn vcl() {
     corpus::replay("import_vcl", checks::vcl);
 }
 
+#[test]
+fn haproxy() {
+    corpus::replay("import_haproxy", checks::haproxy);
+}
+
 /// Each directive has a note.
 #[test]
 fn no_directive_is_without_a_fate() {
@@ -33,6 +38,7 @@ fn no_directive_is_without_a_fate() {
         (Source::Squid, "import_squid"),
         (Source::Nginx, "import_nginx"),
         (Source::Vcl, "import_vcl"),
+        (Source::Haproxy, "import_haproxy"),
     ] {
         for (name, text) in inputs(target) {
             let mut read = |_: &str| Err("it cannot be read".to_owned());
@@ -61,7 +67,7 @@ fn directives(source: Source, text: &str) -> Vec<(usize, usize)> {
         let code: String = code.split(['"', '\'']).step_by(2).collect();
         let ends = |sign: char| code.matches(sign).count();
         let count = match source {
-            Source::Squid => 1,
+            Source::Squid | Source::Haproxy => 1,
             // A directive ends with `;` or opens a block.
             Source::Nginx => ends(';') + ends('{') - code.matches("${").count(),
             // A list has one note for all its entries.
@@ -106,6 +112,7 @@ proptest! {
             ("import_squid", checks::squid as fn(&[u8])),
             ("import_nginx", checks::nginx),
             ("import_vcl", checks::vcl),
+            ("import_haproxy", checks::haproxy),
         ] {
             let words = words(target);
             let text: String = picks.iter().map(|pick| pick.get(&words).as_str()).collect();

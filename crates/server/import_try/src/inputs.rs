@@ -77,6 +77,8 @@ pub(crate) struct Paths {
     pub(crate) included: Vec<PathBuf>,
     /// Certificates and, where it is false, keys.
     pub(crate) certificates: Vec<(PathBuf, bool)>,
+    /// Certificates with their keys.
+    pub(crate) bundles: Vec<PathBuf>,
     /// Parameters of a key exchange.
     pub(crate) parameters: Vec<PathBuf>,
 }

@@ -29,6 +29,7 @@
 mod client;
 mod compare;
 mod endpoints;
+mod haproxy;
 mod inputs;
 mod job;
 mod limits;

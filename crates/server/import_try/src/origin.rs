@@ -140,7 +140,8 @@ fn received(stream: &mut impl Read, at: String) -> Option<(Echo, String)> {
     let fields = lines.filter_map(|line| line.split_once(':'));
     let mut fields: Vec<(String, String)> =
         fields.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
-    fields.sort();
+    // Lines of one name keep their order.
+    fields.sort_by(|one, other| one.0.cmp(&other.0));
     let value = |name: &str| {
         let field = fields.iter().find(|(there, _)| there == name);
         field.map(|(_, value)| value.clone()).unwrap_or_default()

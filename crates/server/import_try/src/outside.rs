@@ -16,7 +16,7 @@ use crate::inputs::{Original, Paths, Upstreams};
 use crate::job::{self, Job, Outcome};
 use crate::limits::{FILE_BYTES_MAX, FILES_BYTES_MAX, PORTS_MAX};
 use crate::plan::{self, Plan};
-use crate::{Failed, endpoints, nginx, root, sandbox, texts};
+use crate::{Failed, endpoints, haproxy, nginx, root, sandbox, texts};
 
 /// Runs both servers and compares their answers to at most `most` requests.
 ///
@@ -27,6 +27,7 @@ pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Repo
         Source::Nginx => "nginx",
         Source::Vcl => "varnishd",
         Source::Squid => "squid",
+        Source::Haproxy => "haproxy",
     };
     let program = found(name).ok_or_else(|| {
         let text = format!("there is no {name} on the PATH: install it, or add its directory");
@@ -41,6 +42,7 @@ pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Repo
         Source::Nginx => nginx::plan(original, &program),
         Source::Vcl => texts::vcl(original, &toml, &program),
         Source::Squid => texts::squid(original, &toml, &program),
+        Source::Haproxy => haproxy::plan(original, &toml, &program),
     };
     let requests = plan::requests(&plan, most);
     plan.unasked.extend(plan::beyond(&plan.bases, most));
@@ -160,6 +162,11 @@ fn prepare(
         let own = if is_chain { &chain } else { &key };
         let copy = copy.filter(|_| are_all_there);
         job.files.push((path, copy.unwrap_or_else(|| own.clone().into_bytes())));
+    }
+    for path in paths.bundles {
+        let bytes = content(&path, &mut budget);
+        let own = || format!("{chain}{key}").into_bytes();
+        job.files.push((path, bytes.unwrap_or_else(own)));
     }
     for path in paths.parameters {
         let bytes = content(&path, &mut budget).unwrap_or_else(|| PARAMETERS.as_bytes().to_vec());

@@ -22,17 +22,17 @@ const PATHS_MAX: usize = 40;
 /// Lines of a condition and its block, which its requests are for.
 const BLOCK_LINES: usize = 6;
 
-type Plans = (Plan, Upstreams, Paths);
+pub(crate) type Plans = (Plan, Upstreams, Paths);
 
 /// Paths and hosts that were found, with the lines that they come from.
-#[derive(Default)]
-struct Found {
+#[derive(Clone, Default)]
+pub(crate) struct Found {
     hosts: Vec<String>,
     paths: Vec<Spot>,
 }
 
 impl Found {
-    fn host(&mut self, text: &str) {
+    pub(crate) fn host(&mut self, text: &str) {
         let host = text.trim_matches('.').to_ascii_lowercase();
         let host = host.split(':').next().unwrap_or_default();
         let is_host = host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b));
@@ -41,7 +41,7 @@ impl Found {
         }
     }
 
-    fn path(&mut self, text: &str, is_prefix: bool, place: Option<Place>) {
+    pub(crate) fn path(&mut self, text: &str, is_prefix: bool, place: Option<Place>) {
         let path = if text.starts_with('/') { text.to_owned() } else { format!("/try{text}") };
         let is_path = path.bytes().all(|b| b.is_ascii_graphic()) && path.len() < 1000;
         if is_path && !self.paths.iter().any(|(there, ..)| *there == path) {
@@ -68,7 +68,12 @@ impl Found {
     }
 
     /// Every path of every host. `start` is what precedes the path in a target.
-    fn bases(mut self, to: SocketAddr, is_forward: bool, unasked: &mut Vec<String>) -> Vec<Base> {
+    pub(crate) fn bases(
+        mut self,
+        to: SocketAddr,
+        is_forward: bool,
+        unasked: &mut Vec<String>,
+    ) -> Vec<Base> {
         self.path("/", true, None);
         self.hosts.push("try.example".to_owned());
         // A path beside the others comes first, and each host has it.

@@ -146,6 +146,14 @@ impl Notes {
         self.add(&at, fate, why);
     }
 
+    /// The directive needs nothing, unless it has a note already.
+    pub fn unless_noted(&mut self, at: &Place, why: &str) {
+        let id = at.id.checked_sub(1);
+        if id.is_some_and(|id| self.directives[id].2.is_none()) {
+            self.nothing(at, why);
+        }
+    }
+
     /// The directive is carried.
     pub fn carried(&mut self, at: &Place) {
         self.add(at, Fate::Carried, "");

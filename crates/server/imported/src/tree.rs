@@ -17,14 +17,19 @@ const LIFETIME: &str = "status content_type when ttl overrule grace error_grace"
 /// The names of sections, whether a file can have several of the name, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
     ("server", false, "workers user group admin"),
-    ("listen", true, "address role proxy_from http2 http3 trusted_proxies trusted_field"),
+    ("listen", true, "address mode name role proxy_from http2 http3 trusted_proxies trusted_field"),
     ("listen.tls", false, "client_ca client_optional only_tls13"),
     ("listen.tls.certificate", true, "chain key"),
-    ("upstream", true, "name balance hash_by load_percent_max host forwarded protocol"),
-    ("upstream.server", true, "url addresses weight backup outstanding_max"),
+    (
+        "upstream",
+        true,
+        "name balance hash_by load_percent_max host forwarded proxy_header protocol",
+    ),
+    ("upstream.server", true, "url addresses weight backup outstanding_max id"),
+    ("upstream.sticky", false, "cookie domain secure http_only"),
     ("upstream.timeouts", false, "connect first_byte idle"),
     ("upstream.retries", false, "max"),
-    ("upstream.health", false, "path host interval timeout rise fall"),
+    ("upstream.health", false, "path host interval timeout rise fall status_min status_max"),
     ("upstream.tls", false, "ca server_name verify"),
     ("upstream.ejection", false, "failures base"),
     ("list", true, "name values"),
@@ -73,7 +78,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ),
     ("compression", false, "codings passed gzip_level br_level types bytes_min"),
     ("dns", false, "servers"),
-    ("log", false, "path format"),
+    ("log", false, "path syslog facility format"),
     ("https", false, "ca verify"),
     (
         "limits",
@@ -201,8 +206,9 @@ impl Section {
         let section = Section::new(name);
         let is_below = name.strip_prefix(self.name).is_some_and(|rest| rest.starts_with('.'));
         assert!(is_below, "{name} is not below {}", self.name);
-        let there = self.below.iter().position(|other| other.name == name && !section.many);
-        let at = there.unwrap_or_else(|| {
+        let of_name = |other: &Section| other.name == name;
+        let there = (!section.many).then(|| self.below.iter().position(of_name));
+        let at = there.flatten().unwrap_or_else(|| {
             self.below.push(section);
             self.below.len() - 1
         });

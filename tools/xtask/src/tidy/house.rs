@@ -393,6 +393,11 @@ const PARSERS: &[Parser] = &[
         target: "tools/fuzz/fuzz_targets/import_squid.rs",
     },
     Parser {
+        file: "crates/server/haproxy_import/src/lines.rs",
+        function: "parse",
+        target: "tools/fuzz/fuzz_targets/import_haproxy.rs",
+    },
+    Parser {
         file: "crates/server/import/src/nginx/blocks.rs",
         function: "parse",
         target: "tools/fuzz/fuzz_targets/import_nginx.rs",
