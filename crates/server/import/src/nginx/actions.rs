@@ -1,13 +1,13 @@
 //! What a location does: an answer, files, or an upstream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::{Directive, named};
 use super::files::{self, Last};
 use super::headers::sent;
 use super::scope::{Scope, Server};
 use super::upstreams::Wanted;
-use super::{Nginx, redirects};
+use super::{Nginx, redirects, variables};
 use imported::route::{Action, Path};
 use imported::table::is_one;
 
@@ -148,7 +148,7 @@ fn passed<'d>(
     nginx: &mut Nginx<'d>,
 ) -> (Action, Passed<'d>) {
     let mut needs = Passed::of(scope);
-    let (wanted, upstream_path) = match wanted(pass, path, scope) {
+    let (wanted, upstream_path) = match wanted(pass, path, scope, &nginx.constants) {
         Ok((wanted, upstream_path)) => (wanted, instead.or(upstream_path)),
         Err(why) => {
             nginx.notes.left(&pass.at, format!("{why}; this is answered with 501"));
@@ -169,7 +169,9 @@ fn passed<'d>(
     }
     let url = format!("{}://{}", wanted.scheme, wanted.authority);
     // By default, nginx puts the path of the location in place of the URL of the upstream.
-    let cuts = wanted.host.as_deref() == Some(&wanted.authority) && upstream_path.is_none();
+    let has_variables = pass.word(0).contains('$');
+    let is_own = wanted.host.as_deref() == Some(&wanted.authority);
+    let cuts = is_own && upstream_path.is_none() && !has_variables;
     needs.cut = cuts.then(|| url.clone());
     needs.upstream_path = upstream_path.map(|to| (to.clone(), url + &to));
     match nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes) {
@@ -190,8 +192,14 @@ pub(super) fn wanted<'s>(
     pass: &Directive,
     path: &Path,
     scope: &'s Scope<'_>,
+    constants: &BTreeMap<String, String>,
 ) -> Result<(Wanted<'s>, Option<String>), String> {
-    let (scheme, rest) = pass.word(0).split_once("://").ok_or("the server is not a URL")?;
+    let fixed = "the server is not a fixed host and port";
+    // The URI as the client sent it is passed on without these words, too.
+    let asked = pass.word(0).strip_suffix("$request_uri").unwrap_or(pass.word(0));
+    let has_variables = pass.word(0).contains('$');
+    let url = variables::filled(asked, constants).ok_or(fixed)?;
+    let (scheme, rest) = url.split_once("://").ok_or("the server is not a URL")?;
     // The path of a socket ends with a colon, if a URI follows.
     let end = match rest.strip_prefix("unix:") {
         Some(socket) => socket.find(':').map(|at| at + "unix:".len()),
@@ -205,8 +213,12 @@ pub(super) fn wanted<'s>(
         true => is_socket && authority.len() > "unix:/".len() && scheme == "http",
         false => !authority.is_empty(),
     };
-    if !known || !is_server || pass.word(0).contains('$') {
-        return Err("the server is not a fixed host and port".to_owned());
+    if !known || !is_server || url.contains('$') {
+        return Err(fixed.to_owned());
+    }
+    // With a variable, this takes the place of the whole URI.
+    if has_variables && !uri.is_empty() {
+        return Err(format!("every request would be passed on with the URI {uri}"));
     }
     let own = path.text();
     let is_plain = uri.bytes().all(|b| b.is_ascii_graphic())

@@ -125,7 +125,8 @@ fn service<'d>(
     if asks_more || !scope.all("proxy_set_header").iter().all(is_sent) {
         return None;
     }
-    let (wanted, path) = wanted(pass, &Path::Exact(uri.to_owned()), &scope).ok()?;
+    let asked = Path::Exact(uri.to_owned());
+    let (wanted, path) = wanted(pass, &asked, &scope, &nginx.constants).ok()?;
     let path = path.unwrap_or_else(|| uri.to_owned());
     let name = nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes)?;
     let carried = [location].into_iter().chain(location.inner());

@@ -4,7 +4,7 @@
 //! their addresses. The addresses with the most servers are chosen, those with TLS first; the other
 //! servers are left out, and their addresses are not opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::blocks::{Directive, named};
 use imported::cel::Cel;
@@ -65,13 +65,60 @@ fn address(text: &str) -> Option<String> {
     Some(std::net::SocketAddr::new(ip, 80).to_string())
 }
 
+/// How much depends on a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// It does more than to answer, and clients reach it: it is no upstream of another server of
+    /// the file.
+    in_front: bool,
+    /// It stores responses.
+    caches: bool,
+}
+
+/// The weights of the servers of an `http` block.
+pub(crate) fn weights(
+    http: &[Directive],
+    blocks: &[&Directive],
+    servers: &[Vec<Listen>],
+) -> Vec<Weight> {
+    let mut upstreams: HashSet<u16> = HashSet::new();
+    let mut levels = vec![http];
+    while let Some(level) = levels.pop() {
+        for one in level {
+            if one.block.is_none() && matches!(one.name.as_str(), "server" | "proxy_pass") {
+                upstreams.extend(own_port(one.word(0)));
+            }
+            levels.push(one.inner());
+        }
+    }
+    let of = |(block, listens): (&&Directive, &Vec<Listen>)| {
+        let is_behind = |one: &Listen| port(one).is_some_and(|port| upstreams.contains(&port));
+        let mut levels = vec![block.inner()];
+        let mut caches = false;
+        while let Some(level) = levels.pop() {
+            caches |= named(level, "proxy_cache").any(|one| one.word(0) != "off");
+            levels.extend(level.iter().map(Directive::inner));
+        }
+        Weight { in_front: listens.is_empty() || !listens.iter().all(is_behind), caches }
+    };
+    blocks.iter().zip(servers).map(of).collect()
+}
+
+/// The port of this machine that an upstream names.
+fn own_port(text: &str) -> Option<u16> {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
+    let is_own = host == "localhost" || host.starts_with("127.") || host == "[::1]";
+    port.parse().ok().filter(|_| is_own)
+}
+
 /// Chooses the servers that are carried. Returns their places in the list, and their addresses.
-/// Servers that only answer count less than other servers.
 pub(crate) fn chosen(
     servers: &[Vec<Listen>],
-    only_answers: impl Fn(usize) -> bool,
+    weight: impl Fn(usize) -> Weight,
 ) -> (Vec<usize>, Vec<Listen>) {
-    let does_more: Vec<bool> = (0..servers.len()).map(|at| !only_answers(at)).collect();
+    let weights: Vec<Weight> = (0..servers.len()).map(weight).collect();
     let mut addresses: Vec<(&str, Vec<usize>, bool)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (at, listens) in servers.iter().enumerate() {
@@ -90,8 +137,11 @@ pub(crate) fn chosen(
         }
     }
     // The first of equal addresses wins: `max_by_key` returns the last, so the order is reversed.
-    let does_more = |users: &[usize]| users.iter().filter(|at| does_more[**at]).count();
-    let rank = |(_, users, tls): &&(&str, Vec<usize>, bool)| (does_more(users), users.len(), *tls);
+    let front = |users: &[usize]| users.iter().filter(|at| weights[**at].in_front).count();
+    let caches = |users: &[usize]| users.iter().filter(|at| weights[**at].caches).count();
+    let rank = |(_, users, tls): &&(&str, Vec<usize>, bool)| {
+        (front(users), caches(users), users.len(), *tls)
+    };
     let best = addresses.iter().rev().max_by_key(rank);
     let Some((_, users, _)) = best else { return (Vec::new(), Vec::new()) };
     let mut listens: Vec<Listen> = Vec::new();
@@ -113,6 +163,8 @@ pub(crate) struct Group {
     pub(crate) addresses: Vec<Listen>,
     /// The condition that a request came to these addresses, if there is another group.
     pub(crate) only_for: Option<Cel>,
+    /// Servers without the addresses for TLS.
+    pub(crate) only_plain: Vec<usize>,
 }
 
 /// The chosen servers; and those of the other scheme, if all chosen servers speak one scheme, if
@@ -125,14 +177,15 @@ pub(crate) fn groups(
     answered: &[Answered],
     by_listener: bool,
 ) -> Vec<Group> {
-    let first = Group { servers: chosen_servers, addresses, only_for: None };
+    let only_plain = Vec::new();
+    let mut first = Group { servers: chosen_servers, addresses, only_for: None, only_plain };
     let is_placed = |at: &usize| {
         first.servers.contains(at) || answered.iter().any(|one| one.servers.contains(at))
     };
     let others = servers.iter().enumerate();
     let others: Vec<Vec<Listen>> =
         others.map(|(at, one)| if is_placed(&at) { Vec::new() } else { one.clone() }).collect();
-    let (rest, addresses) = chosen(&others, |_| false);
+    let (rest, addresses) = chosen(&others, |_| Weight { in_front: true, caches: false });
     let scheme = |all: &[usize]| {
         let mut schemes: Vec<bool> =
             all.iter().flat_map(|at| &servers[*at]).map(Listen::is_tls).collect();
@@ -145,6 +198,9 @@ pub(crate) fn groups(
     let locations: usize = both().map(locations).sum();
     let expressions: usize = both().map(expressions).sum();
     let routes = 4 * (locations + first.servers.len() + rest.len()) * (1 + expressions);
+    if by_listener && routes <= CONDITIONS_MAX {
+        add_tls(&mut first, servers);
+    }
     if !is_other || !by_listener || routes > CONDITIONS_MAX {
         return vec![first];
     }
@@ -152,8 +208,38 @@ pub(crate) fn groups(
         Some(true) => Some(Cel::one("scheme == 'https'".to_owned())),
         _ => Some(Cel::one("scheme == 'http'".to_owned())),
     };
-    let second = Group { only_for: of(&rest), servers: rest, addresses };
+    let only_plain = Vec::new();
+    let second = Group { only_for: of(&rest), servers: rest, addresses, only_plain };
     vec![Group { only_for: of(&first.servers), ..first }, second]
+}
+
+/// Adds the addresses for TLS that some of the servers have in common, if all addresses are in the
+/// clear, and if the default server is the same on all.
+fn add_tls(group: &mut Group, servers: &[Vec<Listen>]) {
+    let has_tls = |at: &usize| servers[*at].iter().any(Listen::is_tls);
+    let (with, without): (Vec<usize>, Vec<usize>) =
+        group.servers.iter().partition(|at| has_tls(at));
+    let addresses = |at: usize| {
+        let of_tls = servers[at].iter().filter(|one| one.is_tls());
+        let mut all: Vec<&str> = of_tls.map(|one| one.address.as_str()).collect();
+        all.sort_unstable();
+        all
+    };
+    let Some(first) = with.first() else { return };
+    let default = |all: &[usize]| {
+        let flagged = all.iter().find(|at| servers[**at].iter().any(Listen::is_default));
+        flagged.or(all.first()).copied()
+    };
+    let same = with.iter().all(|at| addresses(*at) == addresses(*first));
+    let plain = group.addresses.iter().all(|one| !one.is_tls());
+    let own = servers.iter().enumerate().filter(|(at, _)| !with.contains(at));
+    let own = own.flat_map(|(_, all)| all).all(|one| !addresses(*first).contains(&&*one.address));
+    if without.is_empty() || !same || !plain || !own || default(&with) != default(&group.servers) {
+        return;
+    }
+    let listens = servers[*first].iter().filter(|one| one.is_tls()).cloned().collect();
+    group.addresses.extend(joined(listens));
+    group.only_plain = without;
 }
 
 /// The locations of a level, with those inside.
@@ -181,7 +267,6 @@ pub(crate) fn answered(
     opened: &[Listen],
     only_answers: impl Fn(usize) -> bool,
 ) -> Vec<Answered> {
-    let port = |listen: &Listen| listen.address.rsplit(':').next()?.parse::<u16>().ok();
     let opened: Vec<Option<u16>> = opened.iter().map(port).collect();
     let all: std::collections::BTreeSet<u16> = servers.iter().flatten().filter_map(port).collect();
     let mut found = Vec::new();
@@ -213,6 +298,10 @@ pub(crate) fn answered(
         }
     }
     found
+}
+
+fn port(listen: &Listen) -> Option<u16> {
+    listen.address.rsplit(':').next()?.parse().ok()
 }
 
 /// Our address `[::]` also accepts IPv4, so `0.0.0.0` with the same port is left out.
@@ -251,11 +340,14 @@ mod tests {
             addresses.iter().map(listen).collect()
         };
         let (four, six, other) = ("0.0.0.0:80", "[::]:80", "127.0.0.1:81");
+        let front = Weight { in_front: true, caches: false };
         let (servers, listens) =
-            chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])], |_| false);
+            chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])], |_| front);
         assert_eq!(servers, [1, 2]);
         assert_eq!(listens.iter().map(|l| l.address.as_str()).collect::<Vec<_>>(), [six]);
-        assert_eq!(chosen(&[on(&[other]), on(&[four])], |_| false).0, [0]);
-        assert_eq!(chosen(&[on(&[other]), on(&[four])], |at| at == 0).0, [1]);
+        let two = [on(&[other]), on(&[four])];
+        assert_eq!(chosen(&two, |_| front).0, [0]);
+        assert_eq!(chosen(&two, |at| Weight { in_front: at == 1, ..front }).0, [1]);
+        assert_eq!(chosen(&two, |at| Weight { caches: at == 1, ..front }).0, [1]);
     }
 }

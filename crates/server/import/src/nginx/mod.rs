@@ -32,13 +32,14 @@ use self::blocks::{Directive, named, parse};
 use self::clients::Trusted;
 use self::conditions::Tests;
 use self::limits::Limited;
-use self::listen::{Answered, Group, Listen};
+use self::listen::{Answered, Group, Listen, Weight};
 use self::routes::Closed;
 use self::scope::{Scope, Server, is_network};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
 use self::variables::Switches;
 use crate::Parsed;
+use imported::cel::Cel;
 use imported::input::Input;
 use imported::note::{Fate, Notes, Place};
 use imported::pattern::host_of;
@@ -57,6 +58,8 @@ pub(crate) struct Nginx<'d> {
     formats: BTreeMap<String, String>,
     upstreams: Upstreams<'d>,
     switches: Switches,
+    /// The variables of the server with a fixed value.
+    constants: BTreeMap<String, String>,
     /// The rules that answer, in their order.
     rules: Vec<Checked>,
     /// Routes with conditions, without those of expressions.
@@ -182,10 +185,12 @@ impl<'d> Nginx<'d> {
             blocks.iter().map(|block| listens(block, &mut self.notes)).collect();
         // Where not all servers can be carried, those that answer are carried without their files.
         let (tests, by_listener) = (&self.switches.tests, self.trusted.is_none());
-        let (groups, answered) = match placed(&blocks, &listens, tests, (false, by_listener)) {
+        let weights = listen::weights(inner, &blocks, &listens);
+        let placed = |files| placed(&blocks, &listens, tests, &weights, (files, by_listener));
+        let (groups, answered) = match placed(false) {
             (groups, answered, true) => (groups, answered),
             _ => {
-                let (groups, answered, _) = placed(&blocks, &listens, tests, (true, by_listener));
+                let (groups, answered, _) = placed(true);
                 (groups, answered)
             }
         };
@@ -243,7 +248,10 @@ impl<'d> Nginx<'d> {
                 continue;
             }
             self.notes.carried(&block.at);
-            let only_for = group.only_for.clone();
+            let only_for = match group.only_plain.contains(at) {
+                true => Some(Cel::one("scheme == 'http'")),
+                false => group.only_for.clone(),
+            };
             carried.push(Server { directive: block, scope: own, hosts, default, only_for });
         }
         let all = several_authorities(&carried, &mut self.notes);
@@ -330,11 +338,16 @@ fn placed(
     blocks: &[&Directive],
     listens: &[Vec<Listen>],
     tests: &Tests,
+    weights: &[Weight],
     (files, by_listener): (bool, bool),
 ) -> (Vec<Group>, Vec<Answered>, bool) {
     let only_answers: Vec<bool> =
         blocks.iter().map(|block| rules::only_answers(block, tests, files)).collect();
-    let (chosen, addresses) = listen::chosen(listens, |at| only_answers[at]);
+    let weight = |at: usize| match only_answers[at] {
+        true => Weight::default(),
+        false => weights[at],
+    };
+    let (chosen, addresses) = listen::chosen(listens, weight);
     let mut answered = listen::answered(listens, &chosen, &addresses, |at| only_answers[at]);
     let rules: usize =
         answered.iter().flat_map(|one| &one.servers).map(|at| rules::count(blocks[*at])).sum();

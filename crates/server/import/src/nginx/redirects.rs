@@ -106,6 +106,9 @@ pub(super) fn carried(
         Ok(Action::Redirect { to, .. }) if to.replace("{host}", "").contains('{') => {
             Different(CAPTURES)
         }
+        Ok(Action::Answer { status, .. }) if *status < 400 || !one.word(1).is_empty() => Different(
+            "its type is text/plain; charset=utf-8, and without a text it has its status as text",
+        ),
         Ok(_) => Carried,
         Err(why) => Text(Fate::NotCarried, format!("{why}; this is answered with 501")),
     };

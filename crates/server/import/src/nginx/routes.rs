@@ -19,7 +19,7 @@ use super::limits::{self, Limited};
 use super::redirects;
 use super::responses::{self, Redirects};
 use super::scope::{Scope, Server};
-use super::{Nginx, conditions, rules, store, table};
+use super::{Nginx, conditions, rules, store, table, variables};
 use imported::cel::{self, Cel};
 use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use imported::note::{Fate, Place};
@@ -52,6 +52,8 @@ struct Route<'d> {
     more: Rc<More>,
     /// nginx makes this redirect by itself, unless a location has this path.
     is_automatic: bool,
+    /// The numbers of its location and of those around it.
+    within: Vec<usize>,
 }
 
 impl<'d> Route<'d> {
@@ -60,7 +62,7 @@ impl<'d> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
         let (when, first, after) = (None, Vec::new(), 0);
         let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
-        let more = Rc::default();
+        let (more, within) = (Rc::default(), Vec::new());
         Route {
             at,
             path,
@@ -75,6 +77,7 @@ impl<'d> Route<'d> {
             cut,
             more,
             is_automatic,
+            within,
         }
     }
 }
@@ -99,6 +102,8 @@ struct Other {
     does: String,
     /// `None`: nothing is stored.
     stores: Option<String>,
+    /// The number of the location around it: it takes only requests of that location.
+    around: Option<usize>,
 }
 
 /// What is closed, whatever the locations say.
@@ -120,6 +125,7 @@ pub(crate) fn server<'d>(
     nginx: &mut Nginx<'d>,
 ) {
     let inner = server.directive.inner();
+    nginx.constants = variables::constants(inner);
     // The blocks before an answer to all requests.
     let end = inner.iter().position(redirects::is_answer).unwrap_or(inner.len());
     let names = server.names(&server.scope);
@@ -137,7 +143,8 @@ pub(crate) fn server<'d>(
         is_roomy: false,
         paths: Vec::new(),
         compared: 0,
-        depth: 0,
+        around: Vec::new(),
+        numbered: 0,
     };
     found.paths_of(inner, 0);
     let expressions = named(inner, "location").filter(|one| one.word(0).starts_with('~')).count();
@@ -201,8 +208,18 @@ struct Found<'f, 'd> {
     paths: Vec<(bool, Path)>,
     /// Paths that were compared with those of expressions.
     compared: usize,
-    /// Locations inside each other.
-    depth: usize,
+    /// The locations around this one.
+    around: Vec<Around>,
+    /// Locations that have been numbered.
+    numbered: usize,
+}
+
+/// A location around another one.
+struct Around {
+    number: usize,
+    path: Path,
+    does: Option<String>,
+    is_of_files: bool,
 }
 
 impl<'d> Found<'_, 'd> {
@@ -225,7 +242,8 @@ impl<'d> Found<'_, 'd> {
             self.nginx.notes.different(at, text);
         }
         let passed = other.unwrap_or_else(|| Passed::of(&server.scope));
-        let route = Route::plain(at, root, action, &server.scope);
+        // An expression takes its requests before.
+        let route = Route { after: usize::MAX, ..Route::plain(at, root, action, &server.scope) };
         let route = self.finished(route, inner, passed, &server.scope);
         self.routes.push(route);
     }
@@ -297,10 +315,8 @@ impl<'d> Found<'_, 'd> {
     }
 
     fn locations(&mut self, all: &'d [Directive], outer: &Scope<'d>) {
-        if self.depth < DEPTH_MAX {
-            self.depth += 1;
+        if self.around.len() < DEPTH_MAX {
             named(all, "location").for_each(|location| self.location(location, outer));
-            self.depth -= 1;
         }
     }
 
@@ -336,6 +352,10 @@ impl<'d> Found<'_, 'd> {
         let asked = path.clone();
         let place = (&mut path, when.is_some());
         let (action, passed) = action(inner, place, &scope, self.server, self.nginx);
+        if action == Action::NotCarried && !inner.iter().any(is_action) {
+            let text = "nothing says what becomes of its requests; they are answered with 501";
+            self.nginx.notes.different(&location.at, text);
+        }
         if let (Path::Start(_), Path::Prefix(_)) = (&asked, &path) {
             // The rest of the location must not find another route.
             self.routes.push(Route::plain(&location.at, asked, Action::NotCarried, &scope));
@@ -362,11 +382,21 @@ impl<'d> Found<'_, 'd> {
         if beats {
             route.does = None;
         }
+        self.numbered += 1;
+        let own = Around {
+            number: self.numbered,
+            path: route.path.clone(),
+            does: route.does.clone(),
+            is_of_files: matches!(route.action, Action::Files(..)),
+        };
+        route.within = self.around.iter().map(|one| one.number).chain([own.number]).collect();
         match &route.when {
             Some(_) => self.expressions.push((starts(location.word(1)), route)),
             None => self.routes.push(route),
         }
+        self.around.push(own);
         self.locations(inner, &scope);
+        self.around.pop();
     }
 
     /// Whether a location leads to the location of this name.
@@ -391,7 +421,8 @@ impl<'d> Found<'_, 'd> {
             "~*" => "(?i)",
             _ => return None,
         };
-        let is_outer = self.depth == 1 && named(location.inner(), "location").next().is_none();
+        let is_outer =
+            self.around.is_empty() && named(location.inner(), "location").next().is_none();
         if !is_outer || !self.is_roomy {
             return None;
         }
@@ -426,6 +457,7 @@ impl<'d> Found<'_, 'd> {
             let (action, becomes) = redirects::carried(answered, answer);
             nginx.notes.became(&answered.at, &becomes);
             nginx.notes.became(&one.at, &conditions::becomes(why));
+            rules::besides(one, &mut nginx.notes);
             first.push((when, action));
             carried.insert(one.at.id());
         }
@@ -475,12 +507,13 @@ impl<'d> Found<'_, 'd> {
             _ => {
                 // No request of a client reaches a location with a name.
                 if !location.word(0).starts_with('@') {
-                    self.others.push(Other {
-                        at: location.at.clone(),
-                        starts: starts(location.word(1)),
-                        does: does(inner, scope),
-                        stores: stores(scope),
-                    });
+                    self.others.push(self.other(location, scope));
+                }
+                if self.is_as_around(inner) {
+                    return Err(Left(
+                        "its requests get the files of the location around it, with the fields \
+                         and the other files of that location",
+                    ));
                 }
                 return Err(Left(
                     "routes have exact paths, prefixes and captures of segments; its requests go \
@@ -492,6 +525,31 @@ impl<'d> Found<'_, 'd> {
             true => Err(Unprotected("the path of a route has no such characters")),
             false => Ok(path),
         }
+    }
+
+    /// A location with an expression, which takes only requests of the location around it.
+    fn other(&self, location: &Directive, scope: &Scope<'d>) -> Other {
+        let inner = location.inner();
+        let mut starts = starts(location.word(1));
+        let mut of_files = None;
+        let around = self.around.last();
+        if let Some(Around { path, does, .. }) = around {
+            let path = path.start().to_ascii_lowercase();
+            starts.retain(|start| start.starts_with(&path) || path.starts_with(start.as_str()));
+            for start in starts.iter_mut().filter(|start| path.starts_with(start.as_str())) {
+                start.clone_from(&path);
+            }
+            of_files = does.clone().filter(|_| self.is_as_around(inner));
+        }
+        let does = of_files.unwrap_or_else(|| does(inner, scope));
+        let around = around.map(|one| one.number);
+        Other { at: location.at.clone(), starts, does, stores: stores(scope), around }
+    }
+
+    /// Whether a location serves the files of the location around it.
+    fn is_as_around(&self, inner: &[Directive]) -> bool {
+        let is_of_files = self.around.last().is_some_and(|one| one.is_of_files);
+        is_of_files && !inner.iter().any(|one| is_action(one) || one.name == "if")
     }
 
     /// Compares each location with an expression with the routes that its requests would find. A
@@ -518,6 +576,9 @@ impl<'d> Found<'_, 'd> {
                     self.closed.all = true;
                     let text = "there are too many: the server is closed";
                     return notes.unprotected(&other.at, text);
+                }
+                if other.around.is_some_and(|around| !route.within.contains(&around)) {
+                    continue;
                 }
                 if *does != other.does {
                     route.closed = true;
@@ -551,13 +612,17 @@ impl<'d> Found<'_, 'd> {
 
 /// Where a location sends its requests, and with which fields.
 fn does(inner: &[Directive], scope: &Scope<'_>) -> String {
-    let is_action = |one: &&Directive| {
-        let others = "return rewrite root alias try_files";
-        one.name.ends_with("_pass") || is_one(others, &one.name)
-    };
-    let all = inner.iter().filter(is_action).chain(scope.all("proxy_set_header").iter().copied());
+    let all = inner
+        .iter()
+        .filter(|one| is_action(one))
+        .chain(scope.all("proxy_set_header").iter().copied());
     let all = all.chain(scope.all("proxy_hide_header").iter().copied());
     all.map(|one| one.shown() + ";").collect()
+}
+
+/// Whether this says what becomes of a request.
+fn is_action(one: &Directive) -> bool {
+    one.name.ends_with("_pass") || is_one("return rewrite root alias try_files", &one.name)
 }
 
 /// What decides what a location stores; `None`: nothing.

@@ -14,8 +14,9 @@ use super::redirects::{self, Names};
 use super::scope::{Scope, Server};
 use super::{Nginx, listen_notes};
 use imported::cel::{self, Cel};
-use imported::note::{Fate, Place};
+use imported::note::{Fate, Notes, Place};
 use imported::route::Action;
+use imported::table::is_one;
 use imported::tree::Section;
 
 /// The most rules that are written: as many as the server takes.
@@ -79,9 +80,20 @@ fn of_hosts(hosts: &[&String], others: &[&String]) -> Option<Cel> {
 
 /// What an `if` block does if its condition holds, when it only answers.
 pub(super) fn answer(block: &Directive) -> Option<&Directive> {
-    match block.inner() {
-        [one] if one.name == "return" || redirects::is_redirect_of_all(one) => Some(one),
-        _ => None,
+    let (last, before) = block.inner().split_last()?;
+    let answers = last.name == "return" || redirects::is_redirect_of_all(last);
+    (answers && before.iter().all(is_besides)).then_some(last)
+}
+
+/// Whether this changes nothing about whether a block answers.
+fn is_besides(one: &Directive) -> bool {
+    is_one("add_header access_log error_log default_type", &one.name)
+}
+
+/// Writes the notes of what an `if` block says besides its answer.
+pub(super) fn besides(block: &Directive, notes: &mut Notes) {
+    for one in block.inner().iter().filter(|one| is_besides(one)) {
+        notes.left(&one.at, "what a condition answers has no other fields, and is logged as all");
     }
 }
 
@@ -103,7 +115,7 @@ pub(super) fn only_answers(block: &Directive, tests: &Tests, files: bool) -> boo
                 |one: &Directive| passes(one) || is_of_files(one) || one.name == "location";
             is_prefix && !one.inner().iter().any(does_more)
         }
-        name => imported::table::is_one(known, name),
+        name => is_one(known, name),
     };
     let answers = |one: &Directive| {
         let root = one.name == "location" && one.words.last().is_some_and(|path| path == "/");
@@ -268,6 +280,7 @@ impl<'d> Nginx<'d> {
             }
             carried.insert(one.at.id());
             self.notes.became(&answered.at, &becomes);
+            besides(one, &mut self.notes);
             self.notes.became(&one.at, &conditions::becomes(why.unwrap_or_default()));
             if is_last {
                 return (true, carried);

@@ -49,6 +49,35 @@ pub(crate) fn only(text: &str) -> Option<String> {
     is_only.then(|| name.to_ascii_lowercase())
 }
 
+/// The variables of a server that one `set` outside conditions gives a fixed text, with that text.
+pub(super) fn constants(server: &[Directive]) -> BTreeMap<String, String> {
+    let mut found: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut levels = vec![(server, false)];
+    while let Some((level, in_condition)) = levels.pop() {
+        for one in level {
+            if let ("set", Some(name)) = (one.name.as_str(), only(one.word(0))) {
+                let is_first = !found.contains_key(&name);
+                let is_fixed = !in_condition && !one.word(1).contains('$');
+                let value = (is_first && is_fixed).then(|| one.word(1).to_owned());
+                found.insert(name, value);
+            }
+            levels.push((one.inner(), in_condition || one.name == "if"));
+        }
+    }
+    found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// The text with the values of its variables; `None`: one has no fixed value.
+pub(super) fn filled(text: &str, constants: &BTreeMap<String, String>) -> Option<String> {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some((before, name, after)) = next(rest) {
+        filled.push_str(before);
+        filled.push_str(constants.get(&name.to_ascii_lowercase())?);
+        rest = after;
+    }
+    Some(filled + rest)
+}
+
 /// The cookies that a `map` looks at, by its variable without `$`.
 pub(crate) type Maps = BTreeMap<String, Vec<String>>;
 

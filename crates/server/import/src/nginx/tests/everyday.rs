@@ -2,7 +2,7 @@
 
 use super::{imported, one};
 use crate::tests::{fate, has, lacks, why};
-use crate::{Fate, Options, Source};
+use crate::{Fate, Imported, Options, Source};
 
 #[test]
 fn files_are_served_as_nginx_finds_them() {
@@ -365,4 +365,121 @@ fn servers_of_both_schemes_need_the_scheme_of_the_listener() {
     let imported = crate::import(Source::Nginx, "f", text, options, &mut read).unwrap();
     lacks(&imported, "scheme ==");
     assert!(imported.has_left());
+}
+
+/// The routes of the file, from the first to the last.
+fn routes(imported: &Imported) -> Vec<&str> {
+    imported.configuration.split("[[route]]").skip(1).collect()
+}
+
+/// Without a location for them, the other requests get files. Those of an expression do not.
+#[test]
+fn an_expression_comes_before_the_files_of_its_server() {
+    for inside in [
+        r"root /srv; location ~ /\.(ht|git) { deny all; } location ~ \.php$ { fastcgi_pass x; }",
+        r"root /srv; location ~ \.md$ { return 403; } location /a/ { proxy_pass http://app; }",
+        r"root /srv; location ~* \.php$ { proxy_pass http://app; }",
+    ] {
+        let imported = imported(&one(inside), false);
+        let all = routes(&imported);
+        let at = |what: &str| all.iter().position(|one| one.contains(what));
+        let before = at("path.matches").unwrap_or_else(|| panic!("{}", imported.configuration));
+        let files = all.iter().position(|one| {
+            one.contains("prefix = \"/\"") && one.contains("files = ") && !one.contains("when = ")
+        });
+        assert!(files.is_some_and(|files| before < files), "{}", imported.configuration);
+    }
+}
+
+#[test]
+fn an_expression_inside_a_location_takes_only_its_requests() {
+    let text = "location /uploads { alias /srv/up; location ~* \\.mp4$ { expires 1d; } }\n\
+                location /up/ { root /srv; location ~ ^/up/x { deny all; } }\n\
+                location / { root /srv; try_files $uri /index.html; \
+                location ~* \\.js$ { expires 1y; } }\n\
+                location /api/ { proxy_pass http://app; }\n\
+                location /own/ { proxy_pass http://app; location ~ \\.png$ { expires 1d; } }";
+    let imported = imported(&one(text), false);
+    let of = |start: &str| {
+        let found = routes(&imported).into_iter().find(|one| one.contains(start));
+        found.unwrap_or_else(|| panic!("no {start} in {}", imported.configuration)).to_owned()
+    };
+    // An expression that refuses and has no route closes its server.
+    let is_closed = |start: &str| of(start).contains("closed by plimsoll import");
+    assert!(is_closed("prefix = \"/api/\""), "{}", imported.configuration);
+    let open = self::imported(&one(&text.replace("location ~ ^/up/x { deny all; }", "")), false);
+    let of = |start: &str| routes(&open).into_iter().find(|one| one.contains(start)).unwrap();
+    assert!(of("prefix = \"/api/\"").contains("upstream = "), "{}", open.configuration);
+    assert!(of("prefix = \"/\"  #").contains("files = "), "{}", open.configuration);
+    // Images of /own/ are files in nginx, and would be passed on.
+    assert!(of("prefix = \"/own/\"").contains("closed by"), "{}", open.configuration);
+}
+
+#[test]
+fn an_upstream_in_a_variable_with_one_value_is_an_upstream() {
+    for (set, pass, is_carried) in [
+        ("set $b http://127.0.0.1:3000;", "$b", true),
+        ("set $h app;", "http://$h", true),
+        ("set $h 127.0.0.1;", "http://${h}:8080$request_uri", true),
+        ("set $h app;", "http://$h/x", false),
+        ("set $h app; set $h other;", "http://$h", false),
+        ("if ($arg_a) { set $h app; }", "http://$h", false),
+        ("set $h $host;", "http://$h", false),
+        ("", "http://$host$request_uri", false),
+    ] {
+        let text = one(&format!("{set} location / {{ proxy_pass {pass}; }}"));
+        let imported = imported(&text, false);
+        let is_open = imported.configuration.contains("\nupstream = ");
+        assert_eq!(is_open, is_carried, "{set} {pass}: {}", imported.configuration);
+    }
+}
+
+#[test]
+fn the_server_in_front_is_carried_and_tls_is_opened_beside_the_clear() {
+    let text = "http { upstream web { server 127.0.0.1:8000; }\n\
+                server { listen 8000; location / { proxy_pass http://192.0.2.1; } }\n\
+                server { listen 80; location / { proxy_pass http://web; } } }";
+    has(&imported(text, false), "address = \"0.0.0.0:80\"");
+    let text = "http { server { listen 80; listen 443 ssl; server_name a.example;\n\
+                ssl_certificate c; ssl_certificate_key k; location / { proxy_pass http://192.0.2.1; } }\n\
+                server { listen 80; server_name b.example;\n\
+                location / { proxy_pass http://192.0.2.2; } } }";
+    let imported = |text: &str| {
+        let mut read = |_: &str| Err(String::new());
+        crate::import(Source::Nginx, "f", text, Options::default(), &mut read).unwrap()
+    };
+    let both = imported(text);
+    has(&both, "address = \"0.0.0.0:443\"");
+    for route in routes(&both) {
+        let is_second = route.contains("b.example");
+        assert_eq!(route.contains("when = \"scheme == 'http'\""), is_second, "{route}");
+    }
+    // Another server is the default server of the other address.
+    let (first, second) =
+        (text.find("server { listen 80; listen").unwrap(), text.rfind("server {"));
+    let second = second.unwrap();
+    let other =
+        format!("{}{} {}", &text[..first], &text[second..text.len() - 2], &text[first..second])
+            + "}";
+    lacks(&imported(&other), "0.0.0.0:443");
+}
+
+#[test]
+fn a_condition_that_answers_may_also_say_fields() {
+    let text = "location / { if ($request_method = DELETE) { add_header X-A b; return 403; }\n\
+                proxy_pass http://app; }";
+    let imported = imported(&one(text), false);
+    has(&imported, "when = \"method == 'DELETE'\"");
+    has(&imported, "\nupstream = ");
+    assert_eq!(fate(&imported, "add_header"), Fate::NotCarried);
+}
+
+#[test]
+fn an_answer_has_its_own_type_and_a_location_without_an_action_is_named() {
+    for inside in ["default_type application/json; return 200 '{}';", "return 200;"] {
+        let imported = imported(&one(inside), false);
+        assert_eq!(fate(&imported, "return"), Fate::Different);
+    }
+    let empty = imported(&one("location /x { add_header A b; } location / { root /s; }"), false);
+    assert_eq!(fate(&empty, "location"), Fate::Different);
 }
