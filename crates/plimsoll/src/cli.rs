@@ -53,7 +53,7 @@ pub(crate) enum Verb {
     Init(Init),
     /// Check a configuration file and show what it would do
     Check(Check),
-    /// Write the configuration file of Squid, nginx, Varnish or HAProxy as ours, and list the rest
+    /// Write the file of Squid, nginx, Varnish, HAProxy or Caddy as ours, and list the rest
     Import(Import),
     #[cfg(feature = "server")]
     /// Be a process in a sandbox of import --try

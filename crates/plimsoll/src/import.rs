@@ -49,7 +49,7 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
     #[cfg(feature = "server")]
     if flags.is_try {
         let original = import_try::Original { name, path: absolute(&flags.file), text, files };
-        return compare(&original, &imported, flags);
+        return compare(&original, &imported, options, flags);
     }
     match &flags.output {
         Some(output) => Pending::new(output)?.write(&imported.configuration)?,
@@ -79,9 +79,10 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
 fn compare(
     original: &import_try::Original,
     imported: &Imported,
+    options: Options,
     flags: &cli::Import,
 ) -> Result<(), Failure> {
-    let report = import_try::run(original, imported, usize::from(flags.requests));
+    let report = import_try::run(original, imported, options, usize::from(flags.requests));
     let report = report.map_err(misuse)?;
     match flags.json {
         true => output::print_json(&serde_json::to_value(&report).map_err(misuse)?)?,
@@ -104,7 +105,7 @@ fn absolute(file: &Path) -> PathBuf {
 
 /// Where to find the file that is asked for.
 const USUAL: &str = "the usual files are /etc/squid/squid.conf, /etc/nginx/nginx.conf, \
-                     /etc/varnish/default.vcl and /etc/haproxy/haproxy.cfg";
+                     /etc/varnish/default.vcl, /etc/haproxy/haproxy.cfg and /etc/caddy/Caddyfile";
 
 /// The language, as given or guessed. A guess is reported.
 fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure> {
@@ -113,11 +114,15 @@ fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure
         Some(cli::From::Nginx) => Ok(Source::Nginx),
         Some(cli::From::Vcl) => Ok(Source::Vcl),
         Some(cli::From::Haproxy) => Ok(Source::Haproxy),
+        Some(cli::From::Caddy) => Ok(Source::Caddy),
         None => {
-            let guess = Source::guess(text).ok_or_else(|| {
+            let file = Path::new(name).file_name().and_then(|name| name.to_str());
+            let is_caddyfile = file.is_some_and(|file| file.starts_with("Caddyfile"));
+            let by_name = is_caddyfile.then_some(Source::Caddy);
+            let guess = by_name.or_else(|| Source::guess(text)).ok_or_else(|| {
                 misuse(format!(
                     "cannot guess whose configuration {name} is: add --from squid, nginx, vcl or \
-                     haproxy"
+                     haproxy or caddy"
                 ))
             })?;
             eprintln!("plimsoll: {name} looks like a configuration of {}", guess.name());

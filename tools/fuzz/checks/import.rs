@@ -20,6 +20,10 @@ pub(crate) fn haproxy(data: &[u8]) {
     check(Source::Haproxy, data);
 }
 
+pub(crate) fn caddy(data: &[u8]) {
+    check(Source::Caddy, data);
+}
+
 fn check(source: Source, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = Source::guess(&text);

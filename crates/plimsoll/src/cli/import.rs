@@ -55,4 +55,6 @@ pub(crate) enum From {
     Vcl,
     /// HAProxy
     Haproxy,
+    /// Caddy
+    Caddy,
 }

@@ -116,7 +116,7 @@ impl Table for RouteTable {
         redirect: Kind::Text, redirect,
             "Answer with a redirect to this URL. It may repeat captures: `/{*}?l={lang}`.",
             example "\"https://example.org/\"";
-        answer: Kind::Text, answer, "Answer with this plain text.",
+        answer: Kind::Content, answer, "Answer with this plain text.",
             example "\"nothing here\"";
         files: Kind::Path, files,
             "A directory. A GET or HEAD for a path that is a file below it gets the file. All else \

@@ -78,7 +78,7 @@ impl Table for RuleTable {
         redirect: Kind::Text, redirect,
             "Answer with a redirect to this URL. It may repeat values: `https://{host}{path}`.",
             example "\"https://{host}\"";
-        answer: Kind::Text, answer, "Answer with this plain text.", example "\"not here\"";
+        answer: Kind::Content, answer, "Answer with this plain text.", example "\"not here\"";
         answer_file: Kind::Path, answer_file,
             "Answer with the text of this file, at most 1 MiB. Its ending is its type: .html, \
              .json, .xml, .svg, .css or .js; otherwise it is plain text. The file is read again at \

@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Time(u64, u64),
     /// Any text that is not empty.
     Text,
+    /// Any text.
+    Content,
     /// A file name, relative to the directory of the configuration.
     Path,
     /// An IP address and a port.
@@ -63,6 +65,7 @@ impl Kind {
             }
             Kind::Time(from, to) => format!("time, {}", between(show_ms(*from), show_ms(*to))),
             Kind::Text => "text".to_owned(),
+            Kind::Content => "text, which may be empty".to_owned(),
             Kind::Path => "file".to_owned(),
             Kind::Address => "address and port".to_owned(),
             Kind::Word(words) => {
@@ -255,7 +258,7 @@ impl Setting for String {
     fn read(value: &Spanned<DeValue<'_>>, kind: &Kind, here: &mut Here<'_, '_>) -> Option<String> {
         let words = if let Kind::Word(words) = kind { *words } else { &[] };
         parsed(value, "a text", here, |text| match text {
-            "" => Err("the text is empty".to_owned()),
+            "" if !matches!(kind, Kind::Content) => Err("the text is empty".to_owned()),
             _ if !words.is_empty() && !words.contains(&text) => {
                 Err(format!("`{text}` is not valid: it must be one of {}", listed(words)))
             }

@@ -1,5 +1,5 @@
-//! Translates configuration files of Squid, nginx, Varnish and HAProxy into ours, and writes the
-//! file that `plimsoll init` starts with.
+//! Translates configuration files of Squid, nginx, Varnish, HAProxy and Caddy into ours, and writes
+//! the file that `plimsoll init` starts with.
 //!
 //! [`import()`] takes a text and returns our file and a note for each directive: carried, carried
 //! with a difference, or not carried, with the reason. Each language is a module of the same
@@ -58,6 +58,8 @@ pub enum Source {
     Vcl,
     /// `haproxy.cfg`.
     Haproxy,
+    /// A Caddyfile.
+    Caddy,
 }
 
 impl Source {
@@ -77,6 +79,12 @@ impl Source {
                 }
                 "vcl" | "backend" | "sub" => return Some(Source::Vcl),
                 "acl" if line.ends_with('{') => return Some(Source::Vcl),
+                "reverse_proxy" | "file_server" | "php_fastcgi" | "handle" | "handle_path"
+                | "encode" | "respond" | "redir" | "forward_auth"
+                    if !line.ends_with(';') =>
+                {
+                    return Some(Source::Caddy);
+                }
                 "acl" | "http_access" | "http_port" | "cache_peer" | "refresh_pattern" => {
                     return Some(Source::Squid);
                 }
@@ -99,6 +107,7 @@ impl Source {
             Source::Nginx => "nginx",
             Source::Vcl => "vcl",
             Source::Haproxy => "haproxy",
+            Source::Caddy => "caddy",
         }
     }
 }
@@ -161,6 +170,7 @@ pub fn import(
         Source::Nginx => nginx::import(&at.file, text, &mut input)?,
         Source::Vcl => vcl_import::import(&at.file, text, &mut input)?,
         Source::Haproxy => haproxy_import::import(&at.file, text, &mut input)?,
+        Source::Caddy => caddy_import::import(&at.file, text, &mut input)?,
     };
     let head = format!(
         "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \

@@ -1,5 +1,6 @@
 //! What the tests of all languages use.
 
+mod caddy;
 mod everyday_vcl;
 mod haproxy;
 mod squid;

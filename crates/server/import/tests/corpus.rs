@@ -31,6 +31,11 @@ fn haproxy() {
     corpus::replay("import_haproxy", checks::haproxy);
 }
 
+#[test]
+fn caddy() {
+    corpus::replay("import_caddy", checks::caddy);
+}
+
 /// Each directive has a note.
 #[test]
 fn no_directive_is_without_a_fate() {
@@ -39,6 +44,7 @@ fn no_directive_is_without_a_fate() {
         (Source::Nginx, "import_nginx"),
         (Source::Vcl, "import_vcl"),
         (Source::Haproxy, "import_haproxy"),
+        (Source::Caddy, "import_caddy"),
     ] {
         for (name, text) in inputs(target) {
             let mut read = |_: &str| Err("it cannot be read".to_owned());
@@ -73,6 +79,8 @@ fn directives(source: Source, text: &str) -> Vec<(usize, usize)> {
             // A list has one note for all its entries.
             Source::Vcl if code.starts_with("acl") => 1,
             Source::Vcl => ends(';'),
+            // A line that opens a block is a directive, or has addresses.
+            Source::Caddy => usize::from(code.len() > 1 && code.ends_with('{')),
         };
         found.push((at + 1, count));
     }
@@ -113,6 +121,7 @@ proptest! {
             ("import_nginx", checks::nginx),
             ("import_vcl", checks::vcl),
             ("import_haproxy", checks::haproxy),
+            ("import_caddy", checks::caddy),
         ] {
             let words = words(target);
             let text: String = picks.iter().map(|pick| pick.get(&words).as_str()).collect();

@@ -36,6 +36,8 @@ const KINDS: &[Kind] = &[
     ),
     ("turns", Source::Squid, "http_port 3128\n", turn, "http_access deny all\n"),
     ("rules", Source::Squid, "http_port 3128\n", rule, "http_access deny all\n"),
+    ("handles", Source::Caddy, ":80 {\n", handle, "}\n"),
+    ("sites", Source::Caddy, "(a) {\nheader X-A {args[0]}\n}\n", site, ""),
     ("statements", Source::Vcl, "backend a { .host = \"b\"; } sub vcl_recv {", statement, "}"),
 ];
 
@@ -45,6 +47,14 @@ fn server(at: usize) -> String {
          server {{ listen 127.0.0.1:80; server_name h{at}.example; add_header X-A a;\n\
          location / {{ proxy_cache z; proxy_cache_valid 1m; proxy_pass http://u{at}; }} }}\n"
     )
+}
+
+fn handle(at: usize) -> String {
+    format!("@m{at} path /p{at}/* /q{at}\nhandle @m{at} {{\nreverse_proxy 127.0.0.1:{at}\n}}\n")
+}
+
+fn site(at: usize) -> String {
+    format!("http://h{at}.example {{\nimport a {at}\nroot * /srv\nfile_server\n}}\n")
 }
 
 fn location(at: usize) -> String {

@@ -125,7 +125,7 @@ const OWN: &[&str] = &[
     NUMBER,
 ];
 /// How the name of a server begins in its own `Server`.
-const SERVERS: &[&str] = &["nginx", "squid", "varnish", "plimsoll"];
+const SERVERS: &[&str] = &["caddy", "nginx", "squid", "varnish", "plimsoll"];
 /// Fields of a file or a page that a server made itself.
 const OWN_OF_PAGES: &[&str] = &["content-type", "etag", "last-modified"];
 /// Fields of a refusal or another page without content of the site.

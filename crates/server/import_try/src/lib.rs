@@ -26,6 +26,7 @@
 //! remains, because the end of the first process of the sandbox ends all the others.
 #![forbid(unsafe_code)]
 
+mod caddy;
 mod client;
 mod compare;
 mod endpoints;

@@ -9,26 +9,37 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::thread;
 
-use import::{Imported, Source};
+use import::{Imported, Options, Source};
 
 use crate::compare::{self, Report};
 use crate::inputs::{Original, Paths, Upstreams};
 use crate::job::{self, Job, Outcome};
 use crate::limits::{FILE_BYTES_MAX, FILES_BYTES_MAX, PORTS_MAX};
 use crate::plan::{self, Plan};
-use crate::{Failed, endpoints, haproxy, nginx, root, sandbox, texts};
+use crate::{Failed, caddy, endpoints, haproxy, nginx, root, sandbox, texts};
 
 /// Runs both servers and compares their answers to at most `most` requests.
 ///
 /// # Errors
 /// The server is absent, there is no sandbox, or a server does not start.
-pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Report, Failed> {
+pub fn run(
+    original: &Original,
+    imported: &Imported,
+    options: Options,
+    most: usize,
+) -> Result<Report, Failed> {
     let name = match imported.source {
         Source::Nginx => "nginx",
         Source::Vcl => "varnishd",
         Source::Squid => "squid",
         Source::Haproxy => "haproxy",
+        Source::Caddy => "caddy",
     };
+    let plain = match imported.source {
+        Source::Caddy => Some(caddy::plain(original, options)?),
+        Source::Nginx | Source::Vcl | Source::Squid | Source::Haproxy => None,
+    };
+    let (original, imported) = plain.as_ref().map_or((original, imported), |(one, two)| (one, two));
     let program = found(name).ok_or_else(|| {
         let text = format!("there is no {name} on the PATH: install it, or add its directory");
         Failed::Absent(text)
@@ -43,6 +54,7 @@ pub fn run(original: &Original, imported: &Imported, most: usize) -> Result<Repo
         Source::Vcl => texts::vcl(original, &toml, &program),
         Source::Squid => texts::squid(original, &toml, &program),
         Source::Haproxy => haproxy::plan(original, &toml, &program),
+        Source::Caddy => caddy::plan(original, &toml, &program),
     };
     let requests = plan::requests(&plan, most);
     plan.unasked.extend(plan::beyond(&plan.bases, most));

@@ -161,7 +161,7 @@ impl Action {
                 section.set_some("alias", files.alias.then_some(true), from);
                 section.set_some("index", files.index.clone(), from);
                 section.set_list("try_files", &files.tries, from);
-                section.set("dot_files", true, "nginx serves them");
+                section.set("dot_files", true, "the original serves them");
                 section.set_some("precompressed", files.precompressed.then_some(true), from);
                 section.set_some("cache_control", files.cache_control.clone(), from);
                 return other.iter().for_each(|other| other.write(section, from));

@@ -17,8 +17,12 @@ const LIFETIME: &str = "status content_type when ttl overrule grace error_grace"
 /// The names of sections, whether a file can have several of the name, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
     ("server", false, "workers user group admin"),
-    ("listen", true, "address mode name role proxy_from http2 http3 trusted_proxies trusted_field"),
-    ("listen.tls", false, "client_ca client_optional only_tls13"),
+    (
+        "listen",
+        true,
+        "address mode name role proxy_from http2 http3 trusted_proxies trusted_field field_names",
+    ),
+    ("listen.tls", false, "acme client_ca client_optional only_tls13"),
     ("listen.tls.certificate", true, "chain key"),
     (
         "upstream",
@@ -40,7 +44,7 @@ const KEYS: &[(&str, bool, &str)] = &[
          overrule grace error_grace",
     ),
     ("rule.request", true, "set add remove value"),
-    ("rule.response", true, "set add remove value"),
+    ("rule.response", true, "set add default remove value"),
     (
         "route",
         true,
@@ -55,7 +59,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ("route.cookie", true, "domain path secure http_only same_site"),
     ("route.lifetime", true, LIFETIME),
     ("route.request", true, "set add default remove value"),
-    ("route.response", true, "set add cut remove value"),
+    ("route.response", true, "set add default cut remove value"),
     ("peer", true, "url kind weight backup outstanding_max icp htcp login"),
     ("hierarchy", false, "balance always_direct always_direct_methods never_direct"),
     ("icp", false, "listen allow_from"),
@@ -80,6 +84,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ("dns", false, "servers"),
     ("log", false, "path syslog facility format"),
     ("https", false, "ca verify"),
+    ("acme", false, "terms_accepted path contact directory ca challenge"),
     (
         "limits",
         false,

@@ -407,6 +407,11 @@ const PARSERS: &[Parser] = &[
         function: "parse",
         target: "tools/fuzz/fuzz_targets/import_vcl.rs",
     },
+    Parser {
+        file: "crates/server/caddy_import/src/blocks.rs",
+        function: "parse",
+        target: "tools/fuzz/fuzz_targets/import_caddy.rs",
+    },
 ];
 
 /// Functions that look like a parser of foreign bytes and are none.

@@ -30,7 +30,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["metrics", "access_log"],
     &["config"],
     &["imported"],
-    &["haproxy_import", "squid_import", "vcl_import"],
+    &["caddy_import", "haproxy_import", "squid_import", "vcl_import"],
     &["core_io", "acme", "files"],
     &["import"],
     &["upstream", "cache", "import_try"],
