@@ -254,7 +254,7 @@ impl<'l> Acls<'l> {
         }
         let is_host = matches!(name, "hdr" | "fhdr") && argument.eq_ignore_ascii_case("host");
         let changes = match name {
-            "path" | "query" | "src" => name.to_owned(),
+            "path" | "query" | "src" | "dst_port" => name.to_owned(),
             "urlp" | "url_param" => "query".to_owned(),
             "cook" | "cookie" => "cookie".to_owned(),
             _ => argument.to_ascii_lowercase(),
@@ -398,6 +398,9 @@ fn test(
                 _ => Test::from(cel::list(methods).map(|all| Cel::one(format!("method in {all}")))),
             }
         }
+        Subject::Host if !ignores_case && how != "reg" && values.iter().any(|v| has_upper(v)) => {
+            Test::unknown("hosts are compared without case: write -i")
+        }
         // The host has no case and no port.
         Subject::Host if how == "str" && values.len() > 1 && values.iter().all(|v| is_host(v)) => {
             let mut hosts: Vec<String> =
@@ -416,6 +419,10 @@ fn test(
             all.reduce(Test::or).unwrap_or_else(|| Test::always().not())
         }
     }
+}
+
+fn has_upper(value: &str) -> bool {
+    value.bytes().any(|b| b.is_ascii_uppercase())
 }
 
 fn is_host(value: &str) -> bool {

@@ -73,6 +73,7 @@ impl Haproxy<'_, '_> {
             section.set_some("name", name, at);
             section.set_some("mode", line.after("mode").filter(|_| is_unix), at);
             if line.has("accept-proxy") {
+                self.is_proxied = true;
                 let from = if is_unix { vec!["unix"] } else { vec!["0.0.0.0/0", "::/0"] };
                 let from: Vec<String> = from.into_iter().map(str::to_owned).collect();
                 section.set("proxy_from", from, at);

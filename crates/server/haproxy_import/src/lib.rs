@@ -49,6 +49,8 @@ pub(crate) struct Haproxy<'i, 'r> {
     leading: Vec<Checked>,
     requests: Vec<Change>,
     responses: Vec<Change>,
+    /// Fields, in lower case, that `http-after-response` changes.
+    after: HashSet<String>,
     /// The Host for the servers of a backend, by its number.
     hosts: HashMap<usize, String>,
     /// Sections with something that kept requests out and was not carried.
@@ -59,6 +61,8 @@ pub(crate) struct Haproxy<'i, 'r> {
     opened: HashSet<String>,
     /// The numbers of backends with an upstream.
     upstreams: HashSet<usize>,
+    /// Whether a listener has PROXY headers, which name another port.
+    is_proxied: bool,
     /// `crt-base` and `ca-base`.
     bases: HashMap<String, String>,
 }
@@ -95,6 +99,10 @@ impl<'l> Proxy<'l> {
     }
 
     fn is_http(&self) -> bool {
+        // It is not started.
+        if self.get("disabled").is_some() {
+            return false;
+        }
         self.get("mode").is_some_and(|line| line.word(1) == "http")
     }
 
@@ -144,10 +152,12 @@ pub fn import(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed<(Tree
         leading: Vec::new(),
         requests: Vec::new(),
         responses: Vec::new(),
+        after: HashSet::new(),
         hosts: HashMap::new(),
         closed: HashSet::new(),
         is_full: false,
         opened: HashSet::new(),
+        is_proxied: false,
         upstreams: HashSet::new(),
         bases: HashMap::new(),
     };
@@ -356,6 +366,11 @@ impl Haproxy<'_, '_> {
             self.routes(*front, choices, &by_name);
         }
         self.finish();
+        for line in proxies.iter().flat_map(|proxy| &proxy.lines) {
+            if line.word(0) == "timeout" {
+                self.input.notes.unless_noted(&line.at, "no server of this section uses it");
+            }
+        }
         let served: HashSet<usize> = choices.iter().map(|(front, _)| *front).collect();
         let is_used = |one: &&Proxy<'_>| reached.contains_key(&one.at) || served.contains(&one.at);
         proxies.iter().filter(|one| !is_used(one)).for_each(|one| self.unused(one));
@@ -435,15 +450,20 @@ impl Haproxy<'_, '_> {
         acls: &mut acl::Acls<'l>,
     ) -> Parsed<Vec<Choice<'l>>> {
         let mut all: Vec<Choice<'l>> = Vec::new();
+        // The rules of a `listen` are for its own listeners here.
+        let backend_of = |name: &str| {
+            let proxy = by_name.get(name)?;
+            (!proxy.is_front || proxy.at == front.at).then(|| proxy.name())
+        };
         for line in front.all("use_backend") {
             if all.len() > CONDITIONS_MAX {
                 self.full(&line.at);
                 break;
             }
             let mut test = self.condition(line, acls)?;
-            let backend = by_name.get(line.word(1)).map(|proxy| proxy.name());
+            let backend = backend_of(line.word(1));
             if backend.is_none() {
-                test = test.at_most("the name of its backend is not fixed");
+                test = test.at_most("there is no backend of this name, or it is a `listen`");
             }
             self.chosen(line, &test);
             all.push((scope.clone().and(test), backend, line.at.clone()));
@@ -451,10 +471,13 @@ impl Haproxy<'_, '_> {
         let has_servers = front.lines.iter().any(|line| line.word(0).starts_with("server"));
         let (name, at) = match front.get("default_backend") {
             Some(line) => {
-                let backend = by_name.get(line.word(1)).map(|proxy| proxy.name());
+                let backend = backend_of(line.word(1));
                 match backend {
                     Some(_) => self.input.notes.carried(&line.at),
-                    None => self.input.notes.left(&line.at, "there is no such backend"),
+                    None => self
+                        .input
+                        .notes
+                        .left(&line.at, "there is no such backend; a `listen` is none"),
                 }
                 (backend, &line.at)
             }
@@ -584,11 +607,6 @@ impl Haproxy<'_, '_> {
                 },
             };
             self.input.notes.became(&line.at, &becomes);
-        }
-        for name in ["queue", "connect", "server", "check"] {
-            if let Some(line) = proxy.get(&format!("timeout.{name}")) {
-                self.input.notes.carried(&line.at);
-            }
         }
         self.compression(proxy);
         let of_cache = proxy.lines.iter().filter(|line| {

@@ -55,7 +55,15 @@ pub(crate) enum End {
     Closed,
 }
 
-/// The field of a rule that ends a request with this status.
+/// HAProxy's page with the status 200.
+fn ready() -> End {
+    let fields = [("Content-Type", "text/html"), ("Cache-Control", "no-cache")];
+    let fields = fields.map(|(name, value)| (name, value.to_owned())).to_vec();
+    let body = "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned();
+    End::Answer { status: 200, body, fields }
+}
+
+/// A rule's action with this status and text.
 fn answer(status: u64, body: &str) -> Option<End> {
     Some(End::Answer { status, body: body.to_owned(), fields: Vec::new() })
 }
@@ -68,9 +76,11 @@ const HARMLESS: &str = "\
     early-hint strict-mode";
 
 /// The stages of a section, in which its rules run: first words, with spaces around them.
-const STAGES: [&str; 5] = [
+const STAGES: [&str; 7] = [
     " monitor-uri ",
-    " tcp-request ",
+    " tcp-request.connection ",
+    " tcp-request.session ",
+    " tcp-request.content tcp-request.inspect-delay ",
     " stats ",
     " http-request block reqadd reqdeny reqideny reqtarpit reqrep reqirep reqdel reqidel ",
     " redirect ",
@@ -86,10 +96,17 @@ impl Haproxy<'_, '_> {
         changed: HashSet<String>,
     ) -> Parsed<Acls<'l>> {
         let mut acls = Acls::of(proxy.lines.iter().copied(), changed);
+        if self.is_proxied {
+            acls.change("dst_port");
+        }
         for stage in STAGES {
             let mut live = reached.clone();
             for line in &proxy.lines {
-                if stage.contains(&format!(" {} ", line.word(0))) {
+                let mut name = format!(" {} ", line.word(0));
+                if line.word(0) == "tcp-request" {
+                    name = format!(" tcp-request.{} ", line.word(1));
+                }
+                if stage.contains(&name) {
                     self.rule_of(line, proxy, &mut acls, &mut live)?;
                 }
             }
@@ -113,6 +130,9 @@ impl Haproxy<'_, '_> {
             written: &mut self.written,
         };
         let test = acls.condition(line.split().1, &mut context)?;
+        if test.is_exact() && !test.why.is_empty() {
+            self.input.notes.left(&line.at, test.why.clone());
+        }
         Ok(if line.may_be_absent { test.at_most("it may be absent") } else { test })
     }
 
@@ -166,11 +186,7 @@ impl Haproxy<'_, '_> {
             "monitor-uri" => {
                 let is_page = Test::from(cel::is("path", word(1)));
                 let is_page = is_page.and(Test::from(cel::is("query", "")));
-                let fields = [("Content-Type", "text/html"), ("Cache-Control", "no-cache")];
-                let fields = fields.map(|(name, value)| (name, value.to_owned())).to_vec();
-                let body = "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n";
-                let end = End::Answer { status: 200, body: body.to_owned(), fields };
-                self.end(&test.and(is_page), line, Some(end), Carried);
+                self.end(&test.and(is_page), line, Some(ready()), Carried);
                 return Ok(());
             }
             "allow" | "accept" => {
@@ -189,11 +205,12 @@ impl Haproxy<'_, '_> {
                     "tarpit" => Different("it is answered at once"),
                     _ => Different("the answer is 403 instead of a closed connection"),
                 };
-                let closed = line.word(0).starts_with("req");
-                (
-                    if closed { Some(End::Closed) } else { answer(status, "access denied\n") },
-                    becomes,
-                )
+                let end = match status {
+                    _ if line.word(0).starts_with("req") => Some(End::Closed),
+                    200 => Some(ready()),
+                    _ => answer(status, "access denied\n"),
+                };
+                (end, becomes)
             }
             "return" => returned(status.unwrap_or(200), arguments),
             "redirect" => redirect(status.unwrap_or(302), arguments, acls),
@@ -421,6 +438,7 @@ impl Haproxy<'_, '_> {
                 Left("a field has a fixed value, and frames no message")
             }
             Carried if is_after => {
+                self.after.insert(change.name.to_ascii_lowercase());
                 self.rule(&own.and(reached.clone()).least, &line.at, false, |rule| {
                     write(rule.below("rule.response"), &change);
                 });
@@ -459,7 +477,9 @@ impl Haproxy<'_, '_> {
         for (at, change) in all.iter().enumerate() {
             let of_name = |other: &usize| all[*other].name.eq_ignore_ascii_case(&change.name);
             let same: Vec<usize> = (0..all.len()).filter(of_name).collect();
-            let becomes = if same.iter().all(|at| fits[*at]) {
+            let becomes = if self.after.contains(&change.name.to_ascii_lowercase()) {
+                Left("a line of http-after-response changes this field, too")
+            } else if same.iter().all(|at| fits[*at]) {
                 let is = tests[at].clone().and(comes()).least;
                 self.rule(&is, &change.at, false, |rule| {
                     write(rule.below("rule.response"), change);
@@ -616,7 +636,9 @@ fn value(text: &str, acls: &Acls<'_>) -> Option<(String, &'static str)> {
             } else {
                 let own = VALUES.iter().find(|(theirs, _)| *theirs == fetch)?.1;
                 let changes = if own == "{client}" { "src" } else { "path" };
-                if acls.has_changed(changes) && own != "{port}" {
+                if own == "{port}" && acls.has_changed("dst_port") {
+                    differs = "with accept-proxy, the port is that of the listener";
+                } else if acls.has_changed(changes) && own != "{port}" {
                     return None;
                 }
                 out.push_str(own);
@@ -694,8 +716,11 @@ fn returned(status: u64, words: &[String]) -> (Option<End>, Becomes) {
     }
     let kind = after("content-type").map(|kind| ("Content-Type", kind.clone()));
     let fields = kind.into_iter().collect();
-    let body = text.cloned().unwrap_or_default();
-    (Some(End::Answer { status, body, fields }), Carried)
+    let becomes =
+        Becomes::differs(if text.is_none_or(String::is_empty) { "it has a body" } else { "" });
+    let body = text.filter(|text| !text.is_empty()).cloned();
+    let body = body.unwrap_or_else(|| format!("{status}\n"));
+    (Some(End::Answer { status, body, fields }), becomes)
 }
 
 /// A new path: a further condition, the key of a rule, and its value.

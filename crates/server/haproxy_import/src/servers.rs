@@ -49,14 +49,23 @@ impl Haproxy<'_, '_> {
             let becomes = self.server(&mut section, line, (&defaults, is_sticky), &mut urls);
             self.input.notes.became(&line.at, &becomes);
         }
-        if urls.is_empty() {
+        if urls.is_empty() || proxy.get("disabled").is_some() {
             return false;
         }
-        for (name, keys) in [("connect", &["connect"][..]), ("server", &["first_byte", "idle"])] {
+        let times =
+            [("connect", &["connect"][..]), ("server", &["first_byte", "idle"]), ("queue", &[])];
+        for (name, keys) in times {
             let Some(line) = proxy.get(&format!("timeout.{name}")) else { continue };
-            let Some(value) = timeout(time(line.word(2))) else { continue };
-            let times = section.below("upstream.timeouts");
-            keys.iter().for_each(|key| times.set(key, value.clone(), &line.at));
+            let Some(value) = timeout(time(line.word(2))) else {
+                self.input.notes.left(&line.at, "a time-out is from a millisecond to a day");
+                continue;
+            };
+            if name == "queue" {
+                section.below("upstream.queue").set("timeout", value.clone(), &line.at);
+            }
+            for key in keys {
+                section.below("upstream.timeouts").set(key, value.clone(), &line.at);
+            }
             self.input.notes.carried(&line.at);
         }
         if let Some(line) = proxy.get("retries")
@@ -147,6 +156,9 @@ impl Haproxy<'_, '_> {
                 }
                 ("send-proxy", _) => above.push(("proxy_header", "v1")),
                 ("send-proxy-v2", _) => above.push(("proxy_header", "v2")),
+                ("alpn", _) if value.contains("h2") && scheme == "https" => {
+                    above.push(("protocol", if value == "h2" { "h2" } else { "auto" }));
+                }
                 ("proto", _) if value == "h2" => {
                     above.push(("protocol", if scheme == "https" { "h2" } else { "h2c" }));
                 }
@@ -257,5 +269,5 @@ fn sticky(section: &mut Section, line: &Line) -> Becomes {
     sticky.set_some("domain", line.after("domain"), &line.at);
     sticky.set("secure", line.has("secure"), &line.at);
     sticky.set("http_only", line.has("httponly"), &line.at);
-    Different("the cookie has SameSite=Lax, and upstreams get it")
+    Different("the cookie has SameSite=Lax, responses with it are private, and upstreams get it")
 }

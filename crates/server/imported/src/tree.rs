@@ -33,6 +33,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ("upstream.sticky", false, "cookie domain secure http_only"),
     ("upstream.timeouts", false, "connect first_byte idle"),
     ("upstream.retries", false, "max"),
+    ("upstream.queue", false, "timeout"),
     ("upstream.health", false, "path host interval timeout rise fall status_min status_max"),
     ("upstream.tls", false, "ca server_name verify"),
     ("upstream.ejection", false, "failures base"),

@@ -163,6 +163,40 @@ fn a_choice_that_is_not_known_is_answered_with_501() {
     lacks(&same, "501");
 }
 
+/// Each was carried as if it meant the same, with the exit code 0.
+#[test]
+fn what_means_something_else_is_noted_or_closed() {
+    // The port is that of the PROXY header.
+    let proxied =
+        site("http-request deny if { dst_port 81 }\n http-request set-header X-P %[dst_port]")
+            .replace("127.0.0.1:80", "127.0.0.1:80 accept-proxy");
+    let found = imported(Source::Haproxy, "haproxy.cfg", &proxied, false);
+    assert_eq!(fate(&found, "http-request deny"), Fate::Unprotected);
+    assert_eq!(fate(&found, "http-request set-header"), Fate::Different);
+    // Browsers send hosts in lower case, which HAProxy does not match.
+    let found = of(" use_backend api if { hdr(host) A.example }");
+    assert_eq!(fate(&found, "use_backend"), Fate::NotCarried);
+    // `accept` of connections says nothing about their content.
+    let found = of(" tcp-request connection accept if { src 10.0.0.0/8 }\n\
+                    tcp-request content reject if { src 10.9.0.0/16 }");
+    has(&found, "when = \"client.within('10.9.0.0/16')\"");
+    // The rules of a `listen` would not run.
+    let two = site("use_backend other if { path /x }")
+        + "listen other\n bind :81\n http-request deny\n server a 10.0.0.3:80\n";
+    let found = imported(Source::Haproxy, "haproxy.cfg", &two, false);
+    assert_eq!(fate(&found, "use_backend"), Fate::NotCarried);
+    // A section that is not started.
+    let two = site("disabled") + "listen other\n bind :81\n server a 10.0.0.3:80\n";
+    lacks(&imported(Source::Haproxy, "haproxy.cfg", &two, false), "127.0.0.1:80");
+    // It is never true, and the line is left out.
+    let found = of(" http-response set-header X-A 1 if { nbsrv(app) lt 1 }");
+    assert_eq!(fate(&found, "http-response"), Fate::NotCarried);
+    // Both set the field, and the second replaces it.
+    let found = of(" http-response set-header X-A 1\n http-after-response set-header X-A 2");
+    assert_eq!(fate(&found, "http-response"), Fate::NotCarried);
+    has(&of(" http-request deny deny_status 200"), "Service ready.");
+}
+
 /// Sections whose limits depend on load go on without them.
 #[test]
 fn rates_and_the_state_of_servers_are_left_out() {
