@@ -128,7 +128,20 @@ fn stripped(rewrite: &Directive, path: &Path) -> Option<(String, String)> {
     let bare = |text: &str| text.trim_end_matches('/').to_owned();
     let is_plain =
         |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_".contains(&b));
-    let is_own = matches!(path, Path::Prefix(_) | Path::Start(_))
+    let is_place = matches!(path, Path::Prefix(_) | Path::Start(_));
+    // The location is below the prefix that is taken off.
+    if let (Path::Prefix(own), "break") = (path, rewrite.word(2))
+        && let Some(rest) = own.strip_prefix(prefix).filter(|rest| !rest.is_empty())
+        && prefix.ends_with('/')
+        && is_plain(own)
+        && is_plain(to)
+        && to.starts_with('/')
+        && to.ends_with('/')
+        && rewrite.name == "rewrite"
+    {
+        return Some((own.clone(), format!("{to}{rest}")));
+    }
+    let is_own = is_place
         && bare(prefix) == bare(path.text())
         && prefix.starts_with('/')
         && bare(prefix).len() + 1 >= prefix.len();
@@ -157,8 +170,8 @@ fn passed<'d>(
     };
     if let (Some(_), Path::Start(start)) = (&upstream_path, &*path) {
         let text = format!(
-            "what is below {start}/ is passed on, without a second slash; other paths that begin \
-             so are answered with 501"
+            "what is below {start}/ is passed on, with one slash; other paths that begin so are \
+             answered with 501"
         );
         nginx.notes.different(&pass.at, text);
         *path = Path::Prefix(format!("{start}/"));
@@ -230,6 +243,7 @@ pub(super) fn wanted<'s>(
         // The rest of a path begins with the last slash of the prefix.
         Path::Prefix(_) if uri.ends_with('/') && is_plain => Some(uri.to_owned()),
         Path::Start(_) if uri.ends_with('/') && is_plain => Some(uri.to_owned()),
+        Path::Start(_) if is_plain => Some(format!("{uri}/")),
         Path::Exact(_) if is_plain => Some(uri.to_owned()),
         _ => {
             return Err(format!(

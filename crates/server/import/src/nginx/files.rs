@@ -6,6 +6,7 @@ use super::scope::Scope;
 use super::table::time;
 use imported::note::Notes;
 use imported::route::{Files, Path};
+use imported::table::is_one;
 
 /// What comes after the last file of `try_files`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,10 +119,11 @@ fn tried<'d>(
     if words.first().is_none_or(|word| word != "$uri") {
         return Err("the file of the path itself is always tried first".to_owned());
     }
-    if !words.iter().any(|word| word == "$uri/") {
+    if !words.iter().any(|word| is_one("$uri/ /$uri/", word)) {
         files.index = Some(Vec::new());
     }
-    for word in words.iter().filter(|word| *word != "$uri" && *word != "$uri/") {
+    // `/$uri` is the same file.
+    for word in words.iter().filter(|word| !is_one("$uri $uri/ /$uri /$uri/", word)) {
         let rest = word.strip_prefix("$uri").filter(|rest| is_fixed(rest));
         match rest.map(|rest| format!("{{path}}{rest}")) {
             Some(text) => files.tries.push(text),

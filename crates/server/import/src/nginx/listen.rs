@@ -29,6 +29,13 @@ impl Listen {
         self.has("ssl") || self.has("quic")
     }
 
+    /// The address speaks TLS.
+    pub(crate) fn set_tls(&mut self) {
+        if !self.is_tls() {
+            self.words.push("ssl".to_owned());
+        }
+    }
+
     pub(crate) fn is_default(&self) -> bool {
         self.has("default_server") || self.has("default")
     }

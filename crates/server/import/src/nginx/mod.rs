@@ -372,6 +372,10 @@ fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
             Err(why) => notes.left(&directive.at, why),
         }
     }
+    // An old way to say it of all addresses of a server.
+    if named(block.inner(), "ssl").any(|one| one.word(0) == "on") {
+        found.iter_mut().for_each(Listen::set_tls);
+    }
     found
 }
 

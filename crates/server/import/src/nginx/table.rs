@@ -127,6 +127,7 @@ const TABLE: &[(&str, Becomes<Carry>)] = &[
     ("sub_filter", Left("bodies are not changed")),
     ("mirror", Left("requests are not mirrored")),
     ("stub_status", Left("the admin address has the metrics (server.admin)")),
+    ("ssl", Nothing("the addresses of the server have it")),
     ("ssl_ciphers", Different(CIPHERS)),
     ("ssl_prefer_server_ciphers ssl_ecdh_curve ssl_dhparam", Nothing(CIPHERS)),
     ("ssl_session_cache ssl_session_timeout ssl_session_tickets", Nothing("sessions have tickets")),

@@ -483,3 +483,38 @@ fn an_answer_has_its_own_type_and_a_location_without_an_action_is_named() {
     let empty = imported(&one("location /x { add_header A b; } location / { root /s; }"), false);
     assert_eq!(fate(&empty, "location"), Fate::Different);
 }
+
+#[test]
+fn other_spellings_of_what_is_carried() {
+    let of = |inside: &str| imported(&one(inside), false);
+    for (inside, wanted) in [
+        ("location / { root /srv; try_files $uri /$uri /$uri/ /a.html; }", "files = \"/srv\""),
+        (
+            "location /c { proxy_pass http://app/a/b; }",
+            "prefix = \"/c/\"  # nginx.conf:2\nupstream = \"app\"  # nginx.conf:2\nstore = false",
+        ),
+        ("location /c { proxy_pass http://app/a/b; }", "upstream_path = \"/a/b/\""),
+        (
+            "location /m/pub/ { rewrite ^/m/(.*)$ /$1 break; proxy_pass http://app; }",
+            "upstream_path = \"/pub/\"",
+        ),
+        (
+            "location / { proxy_pass http://app; proxy_cache z; proxy_ignore_headers Set-Cookie;\n\
+             proxy_cache_key $request_uri$request_body$http_authorization; }",
+            "\nupstream = \"app\"",
+        ),
+    ] {
+        let found = of(inside);
+        has(&found, wanted);
+        if inside.contains("proxy_cache_key") {
+            lacks(&found, "store = false");
+            assert_eq!(fate(&found, "proxy_cache_key"), Fate::Different);
+        }
+    }
+    let text = "http { server { listen 443; ssl on; ssl_certificate c; ssl_certificate_key k;\n\
+                location / { proxy_pass http://192.0.2.1; } } }";
+    let mut read = |_: &str| Err(String::new());
+    let old = crate::import(Source::Nginx, "f", text, Options::default(), &mut read).unwrap();
+    has(&old, "[listen.tls]");
+    has(&old, "\nupstream = ");
+}
