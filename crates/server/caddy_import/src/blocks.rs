@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use imported::input::Input;
 use imported::limits::{DEPTH_MAX, INCLUDE_DEPTH_MAX, INPUT_BYTES_MAX};
-use imported::note::Place;
+use imported::note::{Fate, Place};
 use imported::{Parsed, SyntaxError};
 
 use crate::lexer::{Token, tokens};
@@ -126,10 +126,39 @@ impl Parser<'_, '_> {
     }
 
     fn words(&mut self, file: &Rc<str>, text: &str) -> Parsed<Words> {
+        let text = &self.defaults(file, text)?;
         let tokens =
             tokens(text).map_err(|(line, what)| SyntaxError::at(&Place::new(file, line), what))?;
         let (file, tokens) = (Rc::clone(file), tokens.into());
         Ok(Words { file, tokens, offset: 0, at: 0, args: Vec::new() })
+    }
+
+    /// A text with the defaults of variables (`{$NAME:default}`) in their places.
+    fn defaults(&mut self, file: &Rc<str>, text: &str) -> Parsed<String> {
+        let (mut out, mut rest, mut line) = (String::new(), text, 1);
+        while let Some((before, after)) = rest.split_once("{$") {
+            line += before.matches('\n').count();
+            out.push_str(before);
+            let end = after.find(['}', '\n', ' ']).unwrap_or(after.len());
+            let (inner, left) = after.split_at(end);
+            match (inner.split_once(':'), left.strip_prefix('}')) {
+                (Some((name, default)), Some(left)) => {
+                    let at = Place::new(file, line);
+                    self.input.count_directive(&at)?;
+                    let why = format!("the default is used, and not the environment's {name}");
+                    let shown = format!("{{$ {inner}}}").replacen(' ', "", 1);
+                    self.input.notes.other(&at, &shown, Fate::Different, why);
+                    out.push_str(default);
+                    rest = left;
+                }
+                _ => {
+                    out.push_str("{$");
+                    rest = after;
+                }
+            }
+        }
+        out.push_str(rest);
+        Ok(out)
     }
 
     /// Sites, snippets and the global options.

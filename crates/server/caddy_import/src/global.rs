@@ -290,6 +290,7 @@ impl Caddy {
             compression.set("types", types, from);
             compression.set("bytes_min", Value::Bytes(512), from);
         }
+        self.tree.section("purge").set("from", Vec::new(), "Caddy has no PURGE");
         let limits = self.tree.section("limits");
         let day = Duration::from_secs(86_400);
         limits.set("upstream_timeout", day, "Caddy waits without a limit");

@@ -63,7 +63,7 @@ pub(crate) fn of(one: &Directive, words: &[String], caddy: &mut Caddy) -> Result
         false => section.set("forwarded", "x_forwarded", "as Caddy does"),
         // One of the fields has another value, so all three are written.
         true => {
-            let values = [("For", "{client}"), ("Proto", "{scheme}"), ("Host", "{host}")];
+            let values = [("For", "{remote_host}"), ("Proto", "{scheme}"), ("Host", "{host}")];
             for (name, value) in values {
                 let words = [format!("X-Forwarded-{name}"), value.to_owned()];
                 let is_there =

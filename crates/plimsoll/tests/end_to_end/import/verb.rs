@@ -28,6 +28,22 @@ fn the_file_goes_to_stdout_and_the_notes_to_stderr() {
 }
 
 #[test]
+fn a_caddyfile_is_known_by_its_name_and_by_its_content() {
+    let home = Home::new();
+    let text = ":8080 {\n\timport more/*.caddy\n\treverse_proxy 127.0.0.1:8000\n}\n";
+    std::fs::create_dir(home.path().join("more")).unwrap();
+    home.write("more/a.caddy", "redir /old /new\n");
+    for name in ["Caddyfile", "site.conf"] {
+        let file = home.write(name, text);
+        let output = plimsoll(&["import", &file]).succeeded();
+        assert!(output.stderr.contains("looks like a configuration of caddy"), "{output:?}");
+        assert!(output.stdout.contains("redirect = \"/new\"  # a.caddy:1"), "{output:?}");
+        let written = home.write("plimsoll.toml", &output.stdout);
+        plimsoll(&["check", &written]).succeeded();
+    }
+}
+
+#[test]
 fn exit_codes() {
     let home = Home::new();
     let file = home.write("squid.conf", format!("{SMALL}no_such_thing on\n"));

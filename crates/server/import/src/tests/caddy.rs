@@ -230,6 +230,10 @@ fn fields_of_requests_and_responses() {
     assert_eq!(fate(&found, "header_up"), Fate::NotCarried);
     let found = site("reverse_proxy app:1 {\nheader_up X-Forwarded-For 10.0.0.1\n}");
     has(&found, "set = \"X-Forwarded-Host\"");
+    let found = site("reverse_proxy app:1 {\nheader_up X-Forwarded-Host b.test\n}");
+    has(&found, "set = \"X-Forwarded-For\"");
+    has(&found, "value = \"{client}\"");
+    assert_eq!(found.configuration.matches("X-Forwarded-Host").count(), 1);
     lacks(&found, "forwarded = ");
 }
 
@@ -271,6 +275,10 @@ fn snippets_files_and_variables() {
     has(&found, "answer = \"b\"");
     assert_eq!(fate(&found, "{$DOMAIN}"), Fate::Unprotected);
     assert!(why(&found, "{$DOMAIN}").contains("variables"));
+    let found = caddy("http://{$DOMAIN:a.test}:{$PORT:81} {\nrespond {$TEXT:b}\n}\n");
+    has(&found, "address = \"[::]:81\"");
+    has(&found, "answer = \"b\"");
+    assert_eq!(fate(&found, "{$PORT:81}"), Fate::Different);
 }
 
 #[test]
