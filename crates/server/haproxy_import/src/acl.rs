@@ -249,7 +249,10 @@ impl<'l> Acls<'l> {
             .into_iter()
             .find_map(|how| Some((name.strip_suffix(how)?.strip_suffix('_')?, Some(how))));
         let (name, how) = ending.unwrap_or((name, None));
-        if self.is_late && (is_of_request || of_request.clone().any(|one| one == name)) {
+        let is_of_response = matches!(name, "res.hdr" | "res.fhdr" | "shdr" | "status");
+        if self.is_late && (is_of_request || of_request.clone().any(|one| one == name))
+            || !self.is_late && (is_of_response || fetch.starts_with("res."))
+        {
             return (Subject::Absent, how);
         }
         let is_host = matches!(name, "hdr" | "fhdr") && argument.eq_ignore_ascii_case("host");

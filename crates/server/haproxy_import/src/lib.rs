@@ -367,8 +367,8 @@ impl Haproxy<'_, '_> {
         }
         self.finish();
         for line in proxies.iter().flat_map(|proxy| &proxy.lines) {
-            if line.word(0) == "timeout" {
-                self.input.notes.unless_noted(&line.at, "no server of this section uses it");
+            if matches!(line.word(0), "timeout" | "acl") {
+                self.input.notes.unless_noted(&line.at, "no line that is carried uses it");
             }
         }
         let served: HashSet<usize> = choices.iter().map(|(front, _)| *front).collect();

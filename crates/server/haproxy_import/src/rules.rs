@@ -439,7 +439,19 @@ impl Haproxy<'_, '_> {
             }
             Carried if is_after => {
                 self.after.insert(change.name.to_ascii_lowercase());
-                self.rule(&own.and(reached.clone()).least, &line.at, false, |rule| {
+                let test = own.and(reached.clone());
+                let fits = match &test.least {
+                    Is::If(cel) => {
+                        let late = cel::check(cel, &self.lists).is_none();
+                        !late || cel::check_response(cel, &self.lists).is_some()
+                    }
+                    _ => true,
+                };
+                if !fits {
+                    self.input.notes.left(&line.at, LATE);
+                    return Ok(());
+                }
+                self.rule(&test.least, &line.at, false, |rule| {
                     write(rule.below("rule.response"), &change);
                 });
                 Different("pages of errors do not have it")
@@ -499,7 +511,7 @@ impl Haproxy<'_, '_> {
                     });
                     Different(ANSWERS)
                 } else {
-                    Left("a condition on a response cannot read the client or the listener too")
+                    Left(LATE)
                 }
             } else {
                 Left("several lines change this field, with conditions of other kinds")
@@ -538,6 +550,7 @@ fn unreplaced(all: &[Change], at: usize) -> Test {
     test
 }
 
+const LATE: &str = "a condition on a response cannot read the client or the listener too";
 const ANSWERS: &str = "redirects and answers have it too";
 const HOST: &str = "the Host that is sent does not depend on conditions";
 
@@ -716,11 +729,8 @@ fn returned(status: u64, words: &[String]) -> (Option<End>, Becomes) {
     }
     let kind = after("content-type").map(|kind| ("Content-Type", kind.clone()));
     let fields = kind.into_iter().collect();
-    let becomes =
-        Becomes::differs(if text.is_none_or(String::is_empty) { "it has a body" } else { "" });
-    let body = text.filter(|text| !text.is_empty()).cloned();
-    let body = body.unwrap_or_else(|| format!("{status}\n"));
-    (Some(End::Answer { status, body, fields }), becomes)
+    let body = text.cloned().unwrap_or_default();
+    (Some(End::Answer { status, body, fields }), Carried)
 }
 
 /// A new path: a further condition, the key of a rule, and its value.

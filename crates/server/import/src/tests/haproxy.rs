@@ -163,6 +163,22 @@ fn a_choice_that_is_not_known_is_answered_with_501() {
     lacks(&same, "501");
 }
 
+/// The server refused the imported files.
+#[test]
+fn conditions_that_cannot_hold_are_left_out() {
+    let found = of(" acl unused hdr(host) -i b.example\n http-request deny if { status 404 }\n\
+                    http-request set-header X-A 1 if { res.hdr(X-B) c }");
+    assert!(is_equal(&found), "{:#?}", found.notes);
+    lacks(&found, "[[rule]]");
+    let two = format!(
+        "{}frontend more\n bind :81\n http-after-response set-header X-A 1 if {{ status 404 }}\n \
+         default_backend app\n",
+        site("")
+    );
+    let found = imported(Source::Haproxy, "haproxy.cfg", &two, false);
+    assert_eq!(fate(&found, "http-after-response"), Fate::NotCarried);
+}
+
 /// Each was carried as if it meant the same, with the exit code 0.
 #[test]
 fn what_means_something_else_is_noted_or_closed() {
@@ -195,6 +211,8 @@ fn what_means_something_else_is_noted_or_closed() {
     let found = of(" http-response set-header X-A 1\n http-after-response set-header X-A 2");
     assert_eq!(fate(&found, "http-response"), Fate::NotCarried);
     has(&of(" http-request deny deny_status 200"), "Service ready.");
+    // The server takes an empty text.
+    has(&of(" http-request return status 200"), "answer = \"\"");
 }
 
 /// Sections whose limits depend on load go on without them.
