@@ -139,7 +139,7 @@ impl Parser<'_, '_> {
         while let Some((before, after)) = rest.split_once("{$") {
             line += before.matches('\n').count();
             out.push_str(before);
-            let end = after.find(['}', '\n', ' ']).unwrap_or(after.len());
+            let end = after.find(['}', '{', '\n', ' ']).unwrap_or(after.len());
             let (inner, left) = after.split_at(end);
             match (inner.split_once(':'), left.strip_prefix('}')) {
                 (Some((name, default)), Some(left)) => {

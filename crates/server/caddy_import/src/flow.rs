@@ -21,6 +21,8 @@ use crate::proxy::{self, Auth};
 
 /// Cases of a site, at most.
 pub(crate) const CASES_MAX: usize = 100;
+/// Lines of a site that set fields for a part of its requests, at most.
+const RULED_MAX: usize = 256;
 /// Conditions of a case, at most.
 const TESTS_MAX: usize = 16;
 
@@ -149,8 +151,9 @@ impl Flow<'_> {
     }
 
     fn walk<'d>(&mut self, mut frames: Vec<Frame<'d>>, mut state: State) {
-        self.full |= self.found.all.len() >= CASES_MAX || state.tests.len() > TESTS_MAX;
+        self.full |= state.tests.len() > TESTS_MAX;
         loop {
+            self.full |= self.found.all.len() >= CASES_MAX;
             if self.full {
                 return;
             }
@@ -278,6 +281,11 @@ impl Flow<'_> {
     fn ruled(&mut self, one: &Directive, skip: usize, tests: Vec<Test>) {
         if self.found.ruled.iter().any(|other| other.at == one.at) {
             return;
+        }
+        if self.found.ruled.len() >= RULED_MAX {
+            let why = "a site has fewer such lines";
+            inside(one, Fate::NotCarried, why, &mut self.caddy.notes);
+            return self.caddy.notes.left(&one.at, why);
         }
         let (changes, notes) = fields::of(one, skip);
         notes.iter().for_each(|(at, becomes)| self.caddy.notes.became(at, becomes));

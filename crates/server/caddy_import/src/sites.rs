@@ -287,12 +287,13 @@ impl Caddy {
             let parts: Option<Vec<Cel>> = hosts.iter().map(|host| matchers::host(host)).collect();
             Some(Cel::any(parts?))
         };
-        let others = all.iter().filter_map(|plan| plan.ports.get(&port));
+        let is_wild = hosts.iter().any(|host| host.contains('*'));
+        let count = if is_rest || is_wild { all.len() } else { 0 };
+        let others = all[..count].iter().filter_map(|plan| plan.ports.get(&port));
         let others: Vec<String> = others.flat_map(|(hosts, _)| hosts.iter().cloned()).collect();
         let of_hosts = match is_rest {
             false => {
                 // A host of another site is none of a wildcard.
-                let is_wild = hosts.iter().any(|host| host.contains('*'));
                 let more: Vec<String> =
                     others.iter().filter(|one| is_wild && !hosts.contains(*one)).cloned().collect();
                 let less = any(&more)?.map(Cel::negated);
