@@ -352,7 +352,8 @@ impl<'d> Found<'_, 'd> {
         let asked = path.clone();
         let place = (&mut path, when.is_some());
         let (action, passed) = action(inner, place, &scope, self.server, self.nginx);
-        if action == Action::NotCarried && !inner.iter().any(is_action) {
+        let is_empty = !inner.iter().any(is_action) && !scope.is_denied();
+        if action == Action::NotCarried && is_empty {
             let text = "nothing says what becomes of its requests; they are answered with 501";
             self.nginx.notes.different(&location.at, text);
         }

@@ -482,6 +482,8 @@ fn an_answer_has_its_own_type_and_a_location_without_an_action_is_named() {
     }
     let empty = imported(&one("location /x { add_header A b; } location / { root /s; }"), false);
     assert_eq!(fate(&empty, "location"), Fate::Different);
+    let denied = imported(&one("location /x { deny all; } location / { root /s; }"), false);
+    assert_eq!(fate(&denied, "location"), Fate::Carried);
 }
 
 #[test]
