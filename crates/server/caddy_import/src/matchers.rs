@@ -82,19 +82,34 @@ impl Glob {
         | Glob::Suffix(text)
         | Glob::Part(text)
         | Glob::Other(text)) = self;
-        let value = match text.bytes().any(|b| b.is_ascii_alphabetic()) {
-            true => "path.lowerAscii()",
-            false => "path",
+        let has_letters = text.bytes().any(|b| b.is_ascii_alphabetic());
+        let value = if has_letters { "path.lowerAscii()" } else { "path" };
+        // Dots and blanks at the end of a path do not count.
+        let ended = |start: &str| {
+            let case = if has_letters { "(?i)" } else { "" };
+            cel::matches("path", &format!("{case}{start}{}[. ]*$", escaped(text)))
         };
         let method = match self {
-            Glob::Exact(_) => return cel::is(value, text),
+            Glob::Exact(_) => return ended("^"),
+            Glob::Suffix(_) => return ended(""),
             Glob::Prefix(_) => "startsWith",
-            Glob::Suffix(_) => "endsWith",
             Glob::Part(_) => "contains",
             Glob::Other(_) => "glob",
         };
         Some(Cel::one(format!("{value}.{method}({})", cel::quoted(text)?)))
     }
+}
+
+/// A literal text as a regular expression.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if !c.is_ascii_alphanumeric() && !"/-_".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
 }
 
 /// How the path differs from the path that the client sent.
@@ -372,8 +387,8 @@ mod tests {
         assert_eq!(
             all(&["path /A /b/* *.PHP"]),
             concat!(
-                "path.lowerAscii() == '/a' || path.lowerAscii().startsWith('/b/') || ",
-                "path.lowerAscii().endsWith('.php')"
+                "path.matches('(?i)^/a[. ]*$') || path.lowerAscii().startsWith('/b/') || ",
+                r"path.matches(r'(?i)\.php[. ]*$')"
             )
         );
         assert_eq!(
@@ -386,7 +401,7 @@ mod tests {
             (text(&found), found.never)
         };
         let below = Rewriting::Stripped("/Api".to_owned());
-        let wanted = ("path.lowerAscii() == '/api/x'".to_owned(), false);
+        let wanted = ("path.matches('(?i)^/api/x[. ]*$')".to_owned(), false);
         assert_eq!(of("/x", &below), wanted);
         assert_eq!(of("/x", &Rewriting::Unknown).0, "? ");
         assert_eq!(of("/x*", &Rewriting::Fixed("/X/y?z".to_owned())), (String::new(), false));
@@ -422,11 +437,14 @@ mod tests {
                 &["remote_ip 10.1.2.3/8 ::1"],
                 "client.within('10.0.0.0/8') || client.within('::1/128')",
             ),
-            (&["not path /a", "not method GET"], "path.lowerAscii() != '/a' && method != 'GET'"),
+            (
+                &["not path /a", "not method GET"],
+                "!path.matches('(?i)^/a[. ]*$') && method != 'GET'",
+            ),
             (&["path_regexp ^/a[0-9]+$", "protocol https"], {
                 "path.matches('^/a[0-9]+$') && scheme == 'https'"
             }),
-            (&["expression true", "path /a"], "? path.lowerAscii() == '/a'"),
+            (&["expression true", "path /a"], "? path.matches('(?i)^/a[. ]*$')"),
             (&["not file /a"], "? "),
             (&["path_regexp (?=a)"], "? "),
             (&["query a=1 b=2"], "? "),

@@ -23,7 +23,7 @@ fn the_file_goes_to_stdout_and_the_notes_to_stderr() {
     let output = plimsoll(&["import", &file, "-o", &written, "--force"]);
     assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
     // Requests behave the same.
-    let nginx = "http { server { listen 127.0.0.1:8080; location / { return 200 x; } } }\n";
+    let nginx = "http { server { listen 127.0.0.1:8080; location / { return 301 https://a.example/; } } }\n";
     plimsoll(&["import", "--from", "nginx", &home.write("nginx.conf", nginx)]).succeeded();
 }
 
