@@ -623,7 +623,7 @@ fn does(inner: &[Directive], scope: &Scope<'_>) -> String {
 
 /// Whether this says what becomes of a request.
 fn is_action(one: &Directive) -> bool {
-    one.name.ends_with("_pass") || is_one("return rewrite root alias try_files", &one.name)
+    one.name.ends_with("_pass") || is_one("return rewrite root alias try_files internal", &one.name)
 }
 
 /// What decides what a location stores; `None`: nothing.

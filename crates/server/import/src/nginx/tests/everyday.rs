@@ -411,6 +411,8 @@ fn an_expression_inside_a_location_takes_only_its_requests() {
     let of = |start: &str| routes(&open).into_iter().find(|one| one.contains(start)).unwrap();
     assert!(of("prefix = \"/api/\"").contains("upstream = "), "{}", open.configuration);
     assert!(of("prefix = \"/\"  #").contains("files = "), "{}", open.configuration);
+    let internal = "location / { root /srv; location ~ \\.bak$ { internal; } }";
+    has(&self::imported(&one(internal), false), "closed by plimsoll import");
     // Images of /own/ are files in nginx, and would be passed on.
     assert!(of("prefix = \"/own/\"").contains("closed by"), "{}", open.configuration);
 }
