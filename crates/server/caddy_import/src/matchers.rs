@@ -5,6 +5,7 @@
 
 use conditions::Lists;
 use imported::cel::{self, Cel, PARTS_MAX};
+use imported::pattern::escaped;
 use ipnet::IpNet;
 
 use crate::blocks::Directive;
@@ -98,18 +99,6 @@ impl Glob {
         };
         Some(Cel::one(format!("{value}.{method}({})", cel::quoted(text)?)))
     }
-}
-
-/// A literal text as a regular expression.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in text.chars() {
-        if !c.is_ascii_alphanumeric() && !"/-_".contains(c) {
-            escaped.push('\\');
-        }
-        escaped.push(c);
-    }
-    escaped
 }
 
 /// How the path differs from the path that the client sent.

@@ -12,6 +12,7 @@ use imported::cel::{self, Cel, PARTS_MAX};
 use imported::input::Input;
 use imported::limits::LIST_MAX;
 use imported::note::Place;
+use imported::pattern::escaped;
 
 use crate::bounds::{Is, Test};
 use crate::lines::{Line, is_unknown};
@@ -480,17 +481,6 @@ fn text(name: &str, how: &str, ignores_case: bool, value: &str) -> Test {
         _ => return Test::unknown(format!("comparisons by {how} are not known here")),
     };
     Test::from(cel::quoted(&value).map(|quoted| Cel::one(format!("{name}.{method}({quoted})"))))
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if c.is_ascii_punctuation() && !"-_/:".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// A comparison of a field: HAProxy compares each of its values, which are between commas.

@@ -15,6 +15,18 @@ pub struct Literal {
     pub whole: bool,
 }
 
+/// A literal text as an expression.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if c.is_ascii_punctuation() && !"-_/:".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
 /// Reads an expression that begins with `^`. Returns `None` if it stands for other than a few
 /// texts.
 pub fn literal(pattern: &str) -> Option<Literal> {

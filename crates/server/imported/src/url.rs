@@ -60,25 +60,34 @@ pub fn url(pattern: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
     Some((Cel::any(parts)?, why))
 }
 
+/// The characters of an expression outside classes that no backslash is before, each with its place
+/// and with the groups that are open behind it.
+pub fn signs(pattern: &str) -> impl Iterator<Item = (usize, char, i32)> {
+    let (mut depth, mut in_class, mut escaped) = (0, false, false);
+    pattern.char_indices().filter_map(move |(at, c)| {
+        let is_sign = !escaped && !in_class;
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ']' => in_class = false,
+            '[' => in_class = true,
+            '(' if is_sign => depth += 1,
+            ')' if is_sign => depth -= 1,
+            _ => {}
+        }
+        is_sign.then_some((at, c, depth))
+    })
+}
+
 /// The alternatives of an expression: its parts between `|`, outside groups and classes.
 pub fn alternatives(pattern: &str) -> Vec<&str> {
-    let (mut depth, mut in_class, mut escaped) = (0_i32, false, false);
-    pattern
-        .split(move |c| {
-            let is_sign = !escaped;
-            escaped = c == '\\' && is_sign;
-            match c {
-                _ if !is_sign => {}
-                ']' if in_class => in_class = false,
-                _ if in_class => {}
-                '[' => in_class = true,
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => {}
-            }
-            is_sign && !in_class && depth == 0 && c == '|'
-        })
-        .collect()
+    let (mut all, mut from) = (Vec::new(), 0);
+    for (at, ..) in signs(pattern).filter(|(_, c, depth)| *c == '|' && *depth == 0) {
+        all.push(&pattern[from..at]);
+        from = at + 1;
+    }
+    all.push(&pattern[from..]);
+    all
 }
 
 fn alternative(case: &str, text: &str, is_loose: bool) -> Option<(Cel, &'static str)> {
@@ -181,13 +190,7 @@ fn ended_by_query(text: &str) -> Option<(&str, &str)> {
 
 /// Whether an expression has a dot that is no literal character.
 fn has_dot(pattern: &str) -> bool {
-    let (mut escaped, mut in_class) = (false, false);
-    pattern.chars().any(|c| {
-        let is_dot = c == '.' && !escaped && !in_class;
-        in_class = !escaped && (c == '[' || in_class && c != ']') || escaped && in_class;
-        escaped = c == '\\' && !escaped;
-        is_dot
-    })
+    signs(pattern).any(|(_, c, _)| c == '.')
 }
 
 /// Whether what matches this is inside the path or inside the query: no part of the expression
