@@ -2,11 +2,12 @@
 //!
 //! Squid compares an expression with the whole URL, such as `http://a.test:8080/b?c`. Our
 //! conditions have a host, a path and a query, so an expression is split where the path begins.
-//! What never happens: a condition holds for fewer requests than the expression, unless the caller
-//! permits it.
+//! Known faults: a condition can hold for fewer requests than the expression. The query is not
+//! decoded, no port and no scheme is compared, a dot or `.*` does not reach from the host into the
+//! path, a slash in a group or a class splits nothing, and `://` is read as the beginning.
 
 use imported::cel::{Cel, PARTS_MAX, matches};
-use imported::url::{alternatives, url};
+use imported::url::{alternatives, signs, url};
 
 /// How the conditions differ.
 pub(crate) const APART: &str = "its condition compares the host, the decoded path and the query \
@@ -80,8 +81,8 @@ fn class(rest: &mut std::str::Chars<'_>, ours: &mut String) -> Option<()> {
     Some(())
 }
 
-/// A condition for URLs that one of these expressions matches. `is_loose`: it may hold for fewer
-/// URLs, because no request is kept out.
+/// A condition for URLs that one of these expressions matches. `is_loose`: the condition may hold
+/// for fewer URLs, because no request is kept out.
 pub(crate) fn whole(expressions: &[String], is_loose: bool) -> Option<Cel> {
     let mut parts = Vec::new();
     let mut words = Vec::new();
@@ -115,25 +116,6 @@ fn unwrapped(text: &str) -> &str {
     let is_one =
         |inner: &&str| !inner.ends_with('\\') && signs(inner).all(|(.., depth)| depth >= 0);
     inner.filter(is_one).unwrap_or(text)
-}
-
-/// The characters of an expression outside classes that no backslash is before, each with its place
-/// and with the groups that are open behind it.
-fn signs(text: &str) -> impl Iterator<Item = (usize, char, i32)> {
-    let (mut depth, mut in_class, mut escaped) = (0, false, false);
-    text.char_indices().filter_map(move |(at, c)| {
-        let is_sign = !escaped && !in_class;
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            ']' => in_class = false,
-            '[' => in_class = true,
-            '(' if is_sign => depth += 1,
-            ')' if is_sign => depth -= 1,
-            _ => {}
-        }
-        is_sign.then_some((at, c, depth))
-    })
 }
 
 /// Whether this is found inside the host, inside the path or inside the query, if at all.
