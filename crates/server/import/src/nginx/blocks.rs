@@ -313,6 +313,22 @@ pub(crate) fn named<'d>(
     all.iter().filter(move |one| one.name == name)
 }
 
+/// These directives and all inside their blocks.
+pub(crate) fn with_inner(all: &[Directive]) -> impl Iterator<Item = &Directive> {
+    let mut levels = vec![all.iter()];
+    std::iter::from_fn(move || {
+        loop {
+            match levels.last_mut()?.next() {
+                Some(one) => {
+                    levels.push(one.inner().iter());
+                    return Some(one);
+                }
+                None => _ = levels.pop(),
+            }
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::blocks::{Directive, named};
+use super::blocks::{Directive, named, with_inner};
 use imported::cel::Cel;
 use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX};
 use imported::note::Place;
@@ -88,24 +88,15 @@ pub(crate) fn weights(
     blocks: &[&Directive],
     servers: &[Vec<Listen>],
 ) -> Vec<Weight> {
-    let mut upstreams: HashSet<u16> = HashSet::new();
-    let mut levels = vec![http];
-    while let Some(level) = levels.pop() {
-        for one in level {
-            if one.block.is_none() && matches!(one.name.as_str(), "server" | "proxy_pass") {
-                upstreams.extend(own_port(one.word(0)));
-            }
-            levels.push(one.inner());
-        }
-    }
+    let is_upstream = |one: &&Directive| {
+        one.block.is_none() && matches!(one.name.as_str(), "server" | "proxy_pass")
+    };
+    let upstreams: HashSet<u16> =
+        with_inner(http).filter(is_upstream).filter_map(|one| own_port(one.word(0))).collect();
     let of = |(block, listens): (&&Directive, &Vec<Listen>)| {
         let is_behind = |one: &Listen| port(one).is_some_and(|port| upstreams.contains(&port));
-        let mut levels = vec![block.inner()];
-        let mut caches = false;
-        while let Some(level) = levels.pop() {
-            caches |= named(level, "proxy_cache").any(|one| one.word(0) != "off");
-            levels.extend(level.iter().map(Directive::inner));
-        }
+        let caches =
+            with_inner(block.inner()).any(|one| one.name == "proxy_cache" && one.word(0) != "off");
         Weight { in_front: listens.is_empty() || !listens.iter().all(is_behind), caches }
     };
     blocks.iter().zip(servers).map(of).collect()
@@ -220,6 +211,12 @@ pub(crate) fn groups(
     vec![Group { only_for: of(&first.servers), ..first }, second]
 }
 
+/// The default server of these servers: one that says so, or the first.
+pub(super) fn default(of: &[usize], servers: &[Vec<Listen>]) -> Option<usize> {
+    let says_so = |at: &&usize| servers[**at].iter().any(Listen::is_default);
+    of.iter().find(says_so).or(of.first()).copied()
+}
+
 /// Adds the addresses for TLS that some of the servers have in common, if all addresses are in the
 /// clear, and if the default server is the same on all.
 fn add_tls(group: &mut Group, servers: &[Vec<Listen>]) {
@@ -233,15 +230,16 @@ fn add_tls(group: &mut Group, servers: &[Vec<Listen>]) {
         all
     };
     let Some(first) = with.first() else { return };
-    let default = |all: &[usize]| {
-        let flagged = all.iter().find(|at| servers[**at].iter().any(Listen::is_default));
-        flagged.or(all.first()).copied()
-    };
     let same = with.iter().all(|at| addresses(*at) == addresses(*first));
     let plain = group.addresses.iter().all(|one| !one.is_tls());
     let own = servers.iter().enumerate().filter(|(at, _)| !with.contains(at));
     let own = own.flat_map(|(_, all)| all).all(|one| !addresses(*first).contains(&&*one.address));
-    if without.is_empty() || !same || !plain || !own || default(&with) != default(&group.servers) {
+    if without.is_empty()
+        || !same
+        || !plain
+        || !own
+        || default(&with, servers) != default(&group.servers, servers)
+    {
         return;
     }
     let listens = servers[*first].iter().filter(|one| one.is_tls()).cloned().collect();

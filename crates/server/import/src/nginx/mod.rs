@@ -228,8 +228,7 @@ impl<'d> Nginx<'d> {
         (blocks, listens): (&[&'d Directive], &[Vec<Listen>]),
         scope: &Scope<'d>,
     ) {
-        let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
-        let default = group.servers.iter().find(is_default).or(group.servers.first());
+        let default = listen::default(&group.servers, listens);
         let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
         let mut closed_default = several_defaults(&group.servers, listens, &mut self.notes);
         let below = wildcards(blocks);
@@ -238,7 +237,7 @@ impl<'d> Nginx<'d> {
             listen_notes(&listens[*at], &group.addresses, &mut self.notes);
             let mut own = scope.inside(block.inner(), &mut self.notes);
             table::global(self, block.inner());
-            let default = default == Some(at);
+            let default = default == Some(*at);
             let (hosts, all) =
                 hosts(block, (default, &below), &mut own, &mut taken, &mut self.notes);
             closed_default |= !all;

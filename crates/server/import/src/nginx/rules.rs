@@ -9,7 +9,7 @@ use ::conditions::{Lists, Scope as Asked};
 
 use super::blocks::{Directive, named};
 use super::conditions::{self, Tests};
-use super::listen::{Answered, Listen};
+use super::listen::{self, Answered, Listen};
 use super::redirects::{self, Names};
 use super::scope::{Scope, Server};
 use super::{Nginx, listen_notes};
@@ -158,15 +158,14 @@ impl<'d> Nginx<'d> {
         listens: &[Vec<Listen>],
         outer: &Scope<'d>,
     ) {
-        let is_default = |at: &&usize| listens[**at].iter().any(Listen::is_default);
-        let default = answered.servers.iter().find(is_default).or(answered.servers.first());
+        let default = listen::default(&answered.servers, listens);
         let mut taken = BTreeSet::new();
         let mut servers: Vec<Server<'d>> = Vec::new();
         for at in &answered.servers {
             let block = blocks[*at];
             listen_notes(&listens[*at], &answered.addresses, &mut self.notes);
             let mut scope = outer.inside(block.inner(), &mut self.notes);
-            let default = default == Some(at);
+            let default = default == Some(*at);
             let below = BTreeSet::new();
             let (hosts, _) =
                 super::hosts(block, (default, &below), &mut scope, &mut taken, &mut self.notes);
