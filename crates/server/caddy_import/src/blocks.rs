@@ -34,7 +34,7 @@ pub(crate) struct Block {
     pub(crate) inner: Vec<Directive>,
 }
 
-/// A whole file, with what it imports.
+/// A whole file, with the files that the file imports.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     pub(crate) global: Vec<Directive>,

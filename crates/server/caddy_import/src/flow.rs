@@ -1,8 +1,8 @@
 //! What a site does with a request: the directives in Caddy's order, as a list of cases.
 //!
-//! A directive with a matcher splits the requests: those that meet the matcher are followed to
-//! their end first, then the others. The first case whose conditions a request meets is its case,
-//! so a condition never has to say that an earlier case does not apply.
+//! A directive with a matcher splits the requests: the requests that meet the matcher are followed
+//! to their end first, then the other requests. The first case whose conditions a request meets is
+//! its case, so a condition never has to say that an earlier case does not apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -213,7 +213,6 @@ impl Flow<'_> {
             let place = (one, skip, found.prefix.as_deref());
             let step = self.step(place, &named, changed);
             let changed = changed.clone();
-            let is_grouped = !group.is_empty();
             match (step, is_split) {
                 (Step::End(action), true) => self.case(&one.at, action, changed, false),
                 (Step::End(action), false) => return self.case(&one.at, action, changed, false),
@@ -221,9 +220,7 @@ impl Flow<'_> {
                 (Step::Below(inner), _) => {
                     // The other requests of the matcher would get another path.
                     let mut rest = frames.clone();
-                    if let Some(frame) = rest.last_mut() {
-                        frame.taken.push(group);
-                    }
+                    take(&mut rest, group);
                     rest.push(inner);
                     let left = State { tests: changed.tests.clone(), ..state.clone() };
                     let mut below = changed;
@@ -234,9 +231,7 @@ impl Flow<'_> {
                     continue;
                 }
                 (Step::Enter(inner), false) => {
-                    if is_grouped && let Some(frame) = frames.last_mut() {
-                        frame.taken.push(group);
-                    }
+                    take(&mut frames, group);
                     frames.push(inner);
                     state = changed;
                     continue;
@@ -244,9 +239,7 @@ impl Flow<'_> {
                 (step, true) => {
                     let same = changed.is_same(&state);
                     let mut rest = frames.clone();
-                    if is_grouped && let Some(frame) = rest.last_mut() {
-                        frame.taken.push(group);
-                    }
+                    take(&mut rest, group);
                     match step {
                         Step::Enter(inner) => rest.push(inner),
                         _ if same => continue,
@@ -256,11 +249,8 @@ impl Flow<'_> {
                     continue;
                 }
             }
-            if is_grouped
-                && !is_split
-                && let Some(frame) = frames.last_mut()
-            {
-                frame.taken.push(group);
+            if !is_split {
+                take(&mut frames, group);
             }
         }
     }
@@ -700,6 +690,13 @@ impl State {
             true => Action::NotCarried,
             false => action,
         }
+    }
+}
+
+/// No other directive of the group is used in the innermost list.
+fn take(frames: &mut [Frame<'_>], group: &'static str) {
+    if let Some(frame) = frames.last_mut().filter(|_| !group.is_empty()) {
+        frame.taken.push(group);
     }
 }
 

@@ -43,6 +43,22 @@ pub(crate) struct Change {
     pub(crate) is_plain: bool,
 }
 
+impl Change {
+    /// The change of a line, whose words are not read yet.
+    fn of(line: &Line, test: Test, proxy: &Proxy<'_>) -> Change {
+        Change {
+            at: line.at.clone(),
+            test,
+            of: proxy.at,
+            is_front: proxy.is_front,
+            op: Op::Remove,
+            name: String::new(),
+            value: String::new(),
+            is_plain: line.split().1.is_empty(),
+        }
+    }
+}
+
 /// A rule's own action in our file.
 pub(crate) enum End {
     Answer {
@@ -326,26 +342,16 @@ impl Haproxy<'_, '_> {
         (proxy, test): (&Proxy<'_>, Test),
         acls: &mut Acls<'_>,
     ) -> Parsed<()> {
-        let (of, is_front) = (proxy.at, proxy.is_front);
-        let mut change = Change {
-            at: line.at.clone(),
-            test,
-            of,
-            is_front,
-            op: Op::Remove,
-            name: String::new(),
-            value: String::new(),
-            is_plain: line.split().1.is_empty(),
-        };
+        let mut change = Change::of(line, test, proxy);
         let becomes = read_change(words, &mut change, acls);
         acls.change(&change.name);
         let is_host = change.name.eq_ignore_ascii_case("host");
         let is_fixed = change.op == Op::Set && !change.value.contains('{');
         let becomes = match becomes {
             Carried | Different(_)
-                if is_host && is_fixed && !is_front && change.test.is_exact() =>
+                if is_host && is_fixed && !proxy.is_front && change.test.is_exact() =>
             {
-                self.hosts.insert(of, change.value.clone());
+                self.hosts.insert(proxy.at, change.value.clone());
                 let unconditional = line.split().1.is_empty();
                 self.input
                     .notes
@@ -410,17 +416,7 @@ impl Haproxy<'_, '_> {
         let words = if line.word(0) == "rspadd" { line.split().0 } else { &line.split().0[1..] };
         let name = words.first().map_or("", String::as_str);
         let own = self.condition(line, acls)?;
-        let (of, is_front) = (proxy.at, proxy.is_front);
-        let mut change = Change {
-            at: line.at.clone(),
-            test: own.clone(),
-            of,
-            is_front,
-            op: Op::Remove,
-            name: String::new(),
-            value: String::new(),
-            is_plain: line.split().1.is_empty(),
-        };
+        let mut change = Change::of(line, own.clone(), proxy);
         let becomes = match name {
             "set-header" | "add-header" | "del-header" | "rspadd" => {
                 read_change(words, &mut change, acls)

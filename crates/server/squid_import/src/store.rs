@@ -207,9 +207,7 @@ impl Stored {
         }
         all
     }
-}
 
-impl Stored {
     /// Writes how long the responses of a forward listener are fresh.
     pub(crate) fn apply_forward(&self, forward: &mut Section) {
         self.keys.write_lifetimes(forward, "forward.lifetime", "refresh_pattern, negative_ttl");
