@@ -43,8 +43,8 @@ pub use pool::{THREADS_MAX, unblock};
 /// multiple of its size. Detaching only a part of a piece would change the piece in place.
 pub const DETACHED_BYTES: u64 = 2 * 1024 * 1024;
 
-/// The longest part of a file that takes no pipe of the core. The kernel's own pipe
-/// for that takes so many bytes, and wakes the peer for each pipe.
+/// The longest part of a file that takes no pipe of the core. The kernel's own pipe for `sendfile`
+/// takes so many bytes, and the peer wakes for each fill of that pipe.
 const DIRECT_BYTES_MAX: usize = 64 * 1024;
 
 /// How many reads it took to fill a buffer.

@@ -335,7 +335,7 @@ impl SharedPages {
         Ok(())
     }
 
-    /// Sends of the rest what the socket accepts.
+    /// Sends as much of the rest as the socket accepts.
     fn send_rest(&mut self, socket: RawFd) -> io::Result<usize> {
         let Some(rest) = self.rest.take() else { return Ok(0) };
         let offset = libc::off_t::try_from(rest.offset).map_err(io::Error::other)?;
