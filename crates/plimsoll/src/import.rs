@@ -121,7 +121,7 @@ fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure
             let by_name = is_caddyfile.then_some(Source::Caddy);
             let guess = by_name.or_else(|| Source::guess(text)).ok_or_else(|| {
                 misuse(format!(
-                    "cannot guess whose configuration {name} is: add --from squid, nginx, vcl or \
+                    "cannot guess whose configuration {name} is: add --from squid, nginx, vcl, \
                      haproxy or caddy"
                 ))
             })?;

@@ -56,6 +56,8 @@ pub(crate) fn plan(original: &Original, program: &Path) -> (Plan, Upstreams, Pat
         }
     }
     plan.bases = interleaved(plan.bases);
+    let strangers = strangers(&plan.bases);
+    plan.bases.extend(strangers);
     let rest = plan.bases.split_off(plan.bases.len().min(BASES_MAX));
     plan.unasked.extend(rest.iter().map(Base::shown));
     plan.has_limits = all.iter().any(|one| matches!(one.name(), "limit_req" | "limit_conn"));
@@ -94,6 +96,25 @@ fn interleaved(bases: Vec<Base>) -> Vec<Base> {
     let mut all = Vec::new();
     while by_site.iter().any(|(_, bases)| !bases.is_empty()) {
         all.extend(by_site.iter_mut().filter_map(|(_, bases)| bases.pop_front()));
+    }
+    all
+}
+
+/// For each address, hosts that only servers elsewhere have: its default server answers them.
+fn strangers(bases: &[Base]) -> Vec<Base> {
+    let at = |to| bases.iter().filter(move |base: &&Base| base.to == to && base.path == "/");
+    let addresses: BTreeSet<SocketAddr> = bases.iter().map(|base| base.to).collect();
+    let mut all = Vec::new();
+    for to in addresses {
+        let Some(one) = at(to).next() else { continue };
+        let own: BTreeSet<&str> = at(to).map(|base| base.host.as_str()).collect();
+        let hosts: BTreeSet<&str> = bases.iter().map(|base| base.host.as_str()).collect();
+        let others = hosts.difference(&own).take(HOSTS_MAX);
+        all.extend(others.map(|host| Base {
+            host: (*host).to_owned(),
+            place: None,
+            ..one.clone()
+        }));
     }
     all
 }
@@ -269,8 +290,8 @@ fn add_variable(variable: &str, directive: &Directive, named: &mut Named) {
             return;
         }
         let values = match directive.name() {
-            "if" => {
-                let operand = directive.words.get(3..).unwrap_or_default().join(" ");
+            "if" if directive.words.len() > 3 => {
+                let operand = directive.words[3..].join(" ");
                 let operand = operand.strip_suffix(')').unwrap_or(&operand);
                 vec![sample(unquoted(operand))]
             }
@@ -433,6 +454,23 @@ server { listen 8080; server_name .shop.example ~^w\\d+$;
         assert!(upstreams.ports.contains(&3000), "{upstreams:?}");
         assert!(upstreams.sockets.contains(Path::new("/run/php.sock")), "{upstreams:?}");
         assert_eq!(plan.unasked, [""; 0]);
+    }
+
+    #[test]
+    fn hosts_of_other_addresses_are_asked_for_at_each_address() {
+        let text = "http { server { listen 80; listen 443 ssl; server_name a.example; }
+server { listen 80; server_name b.example; location / { proxy_pass http://app; } } }";
+        let original = Original {
+            name: "x.conf".to_owned(),
+            path: PathBuf::from("/a/x.conf"),
+            text: text.to_owned(),
+            files: words::Files::new(),
+        };
+        let (plan, ..) = plan(&original, Path::new("/none"));
+        let hosts = |tls| plan.bases.iter().filter(move |base| base.tls == tls);
+        let hosts = |tls| hosts(tls).map(|base| base.host.as_str()).collect::<Vec<_>>();
+        assert_eq!(hosts(true), ["a.example", "b.example"]);
+        assert_eq!(hosts(false), ["a.example", "b.example"]);
     }
 
     #[test]

@@ -178,7 +178,7 @@ pub(crate) fn requests(plan: &Plan, most: usize) -> Vec<Request> {
     for base in bases {
         all.extend([base.get(base.path.clone(), &[]), base.get(base.path.clone(), &[])]);
     }
-    all.extend(of_names(bases, named));
+    all.extend(of_names(bases, named, most));
     for round in ROUNDS {
         for base in bases {
             all.extend(round(base));
@@ -196,15 +196,18 @@ pub(crate) fn requests(plan: &Plan, most: usize) -> Vec<Request> {
     all
 }
 
-/// Bases that each name is sent to, at most.
+/// Bases that each name is sent to, at least if there are so many.
 const BASES_A_NAME: usize = 3;
 
-fn of_names(bases: &[Base], named: &Named) -> Vec<Request> {
+/// With few names, a quarter of the requests go to more bases: two to each.
+fn of_names(bases: &[Base], named: &Named, most: usize) -> Vec<Request> {
     let Named { cookies, arguments, fields, clients, methods } = named;
+    let names = cookies.len() + arguments.len() + fields.len() + clients.len() + methods.len();
+    let bases_a_name = (most / 8 / names.max(1)).max(BASES_A_NAME);
     let mut all = Vec::new();
     let mut next = 0;
     let mut each = |make: &dyn Fn(&Base) -> Vec<Request>| {
-        for step in 0..bases.len().min(BASES_A_NAME) {
+        for step in 0..bases.len().min(bases_a_name) {
             all.extend(make(&bases[(next + step) % bases.len()]));
         }
         next += 1;

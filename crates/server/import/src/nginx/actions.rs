@@ -18,8 +18,8 @@ pub(super) struct Passed<'d> {
     /// What is taken off the start of Location.
     pub(super) cut: Option<String>,
     /// What the upstream gets in place of the path, and the URL that the path takes the place
-    /// of in Location.
-    pub(super) upstream_path: Option<(String, String)>,
+    /// of in Location. A rewrite changes no URL in Location.
+    pub(super) upstream_path: Option<(String, Option<String>)>,
 }
 
 impl<'d> Passed<'d> {
@@ -53,14 +53,14 @@ pub(super) fn action<'d>(
         let text = format!("only what is below {prefix} is passed on, with {to} in its place");
         nginx.notes.different(&rewrite.at, text);
         *path = Path::Prefix(prefix);
-        return passed(pass, path, Some(to), scope, nginx);
+        return passed((pass, inner), path, Some(to), scope, nginx);
     }
     let answer = redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes);
     if let Some(answer) = answer {
         return (answer, Passed::of(scope));
     }
     if let Some(pass) = pass {
-        return passed(pass, path, None, scope, nginx);
+        return passed((pass, inner), path, None, scope, nginx);
     }
     match files::of(
         (server.directive.inner(), inner),
@@ -107,7 +107,8 @@ pub(super) fn after_files<'d>(
             match (answer, pass_of(inner)) {
                 (Some(answer), _) => (Some(answer), Some(Passed::of(&scope))),
                 (None, Some(pass)) => {
-                    let (action, needs) = passed(pass, &mut Path::root(), None, &scope, nginx);
+                    let (action, needs) =
+                        passed((pass, inner), &mut Path::root(), None, &scope, nginx);
                     (Some(action), Some(needs))
                 }
                 (None, None) => (Some(Action::NotCarried), Some(Passed::of(&scope))),
@@ -126,8 +127,10 @@ fn stripped(rewrite: &Directive, path: &Path) -> Option<(String, String)> {
     let (pattern, to) = (pattern.replace("(/.*)", "(.*)"), rewrite.word(1));
     let (prefix, to) = (pattern.strip_suffix("(.*)")?, to.strip_suffix("$1")?);
     let bare = |text: &str| text.trim_end_matches('/').to_owned();
-    let is_plain =
-        |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_".contains(&b));
+    let is_plain = |text: &str| {
+        !text.contains("//")
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_".contains(&b))
+    };
     let is_place = matches!(path, Path::Prefix(_) | Path::Start(_));
     // The location is below the prefix that is taken off.
     if let (Path::Prefix(own), "break") = (path, rewrite.word(2))
@@ -152,30 +155,32 @@ fn stripped(rewrite: &Directive, path: &Path) -> Option<(String, String)> {
     (fits && both && same).then(|| (bare(prefix) + "/", bare(to) + "/"))
 }
 
-/// Sends the requests to an upstream, with this path in place of the location's. Writes the notes.
+/// Sends the requests of a level to an upstream. `instead`: a rewrite gives the upstream this path
+/// in place of the location's. Writes the notes.
 fn passed<'d>(
-    pass: &'d Directive,
+    (pass, level): (&'d Directive, &[Directive]),
     path: &mut Path,
     instead: Option<String>,
     scope: &Scope<'d>,
     nginx: &mut Nginx<'d>,
 ) -> (Action, Passed<'d>) {
     let mut needs = Passed::of(scope);
-    let (wanted, upstream_path) = match wanted(pass, path, scope, &nginx.constants) {
-        Ok((wanted, upstream_path)) => (wanted, instead.or(upstream_path)),
+    let (wanted, own_path) = match wanted(pass, path, scope, &nginx.constants.at(level)) {
+        Ok(found) => found,
         Err(why) => {
             nginx.notes.left(&pass.at, format!("{why}; this is answered with 501"));
             return (Action::NotCarried, needs);
         }
     };
-    if let (Some(_), Path::Start(start)) = (&upstream_path, &*path) {
+    let has_path = own_path.is_some() || instead.is_some();
+    if let (true, Path::Start(start)) = (has_path, &*path) {
         let text = format!(
             "what is below {start}/ is passed on, with one slash; other paths that begin so are \
              answered with 501"
         );
         nginx.notes.different(&pass.at, text);
         *path = Path::Prefix(format!("{start}/"));
-    } else if upstream_path.is_some() {
+    } else if has_path {
         let text = "a path that can be read in two ways is refused, and the sent path is \
                     percent-encoded";
         nginx.notes.different(&pass.at, text);
@@ -184,9 +189,12 @@ fn passed<'d>(
     // By default, nginx puts the path of the location in place of the URL of the upstream.
     let has_variables = pass.word(0).contains('$');
     let is_own = wanted.host.as_deref() == Some(&wanted.authority);
-    let cuts = is_own && upstream_path.is_none() && !has_variables;
+    let cuts = is_own && own_path.is_none() && !has_variables;
     needs.cut = cuts.then(|| url.clone());
-    needs.upstream_path = upstream_path.map(|to| (to.clone(), url + &to));
+    needs.upstream_path = match instead {
+        Some(to) => Some((to, own_path.map(|own| url + &own))),
+        None => own_path.map(|to| (to.clone(), Some(url + &to))),
+    };
     match nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes) {
         Some(name) => {
             nginx.notes.carried(&pass.at);

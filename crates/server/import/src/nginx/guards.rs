@@ -126,7 +126,8 @@ fn service<'d>(
         return None;
     }
     let asked = Path::Exact(uri.to_owned());
-    let (wanted, path) = wanted(pass, &asked, &scope, &nginx.constants).ok()?;
+    let constants = nginx.constants.at(location.inner());
+    let (wanted, path) = wanted(pass, &asked, &scope, &constants).ok()?;
     let path = path.unwrap_or_else(|| uri.to_owned());
     let name = nginx.upstreams.name(&wanted, &mut nginx.tree, &mut nginx.notes)?;
     let carried = [location].into_iter().chain(location.inner());

@@ -37,7 +37,7 @@ use self::routes::Closed;
 use self::scope::{Scope, Server, is_network};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
-use self::variables::Switches;
+use self::variables::{Constants, Switches};
 use crate::Parsed;
 use imported::cel::Cel;
 use imported::input::Input;
@@ -59,7 +59,7 @@ pub(crate) struct Nginx<'d> {
     upstreams: Upstreams<'d>,
     switches: Switches,
     /// The variables of the server with a fixed value.
-    constants: BTreeMap<String, String>,
+    constants: Constants,
     /// The rules that answer, in their order.
     rules: Vec<Checked>,
     /// Routes with conditions, without those of expressions.

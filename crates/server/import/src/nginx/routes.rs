@@ -19,7 +19,8 @@ use super::limits::{self, Limited};
 use super::redirects;
 use super::responses::{self, Redirects};
 use super::scope::{Scope, Server};
-use super::{Nginx, conditions, rules, store, table, variables};
+use super::variables::Constants;
+use super::{Nginx, conditions, rules, store, table};
 use imported::cel::{self, Cel};
 use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use imported::note::{Fate, Place};
@@ -91,7 +92,7 @@ struct More {
     redirects: Redirects,
     /// What the upstream gets in place of the path, and the URL that the path takes the place of in
     /// Location.
-    upstream_path: Option<(String, String)>,
+    upstream_path: Option<(String, Option<String>)>,
 }
 
 /// A location with an expression.
@@ -125,7 +126,7 @@ pub(crate) fn server<'d>(
     nginx: &mut Nginx<'d>,
 ) {
     let inner = server.directive.inner();
-    nginx.constants = variables::constants(inner);
+    nginx.constants = Constants::of(inner, &nginx.switches.by_blocks);
     // The blocks before an answer to all requests.
     let end = inner.iter().position(redirects::is_answer).unwrap_or(inner.len());
     let names = server.names(&server.scope);
@@ -779,7 +780,7 @@ fn to_upstream<'d>(
     responses::cookies(scope, &mut section, &mut nginx.notes);
     if let Some((path, url)) = &more.upstream_path {
         section.set("upstream_path", path.clone(), &from);
-        if by_default {
+        if let Some(url) = url.as_ref().filter(|_| by_default) {
             let location = section.below("route.location");
             location.set("from", url.clone(), "proxy_redirect default");
             location.set("to", route.path.text(), "proxy_redirect default");

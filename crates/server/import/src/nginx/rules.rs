@@ -41,17 +41,30 @@ pub(super) fn of_server(server: &Server<'_>, all: &[Server<'_>]) -> Option<Optio
     Some(Cel::all(server.only_for.iter().cloned().chain(own).collect()))
 }
 
-/// The same for one address.
+/// The same by the hosts alone.
 fn own(server: &Server<'_>, all: &[Server<'_>]) -> Option<Option<Cel>> {
-    let is_other = |other: &&Server<'_>| !std::ptr::eq(*other, server);
-    let others: Vec<&String> = all.iter().filter(is_other).flat_map(|one| &one.hosts).collect();
+    let others = || all.iter().filter(|other| !std::ptr::eq(*other, server));
     if !server.default {
+        let others: Vec<&String> = others().flat_map(|one| &one.hosts).collect();
         return of_hosts(&server.hosts.iter().collect::<Vec<_>>(), &others).map(Some);
     }
-    match others.is_empty() {
-        true => Some(None),
-        false => of_hosts(&others, &[]).map(|others| Some(others.negated())),
+    // The default server also answers for a host whose server is not at the address.
+    let is_here =
+        |other: &&Server<'_>| other.only_for.is_none() || other.only_for == server.only_for;
+    let (here, elsewhere): (Vec<_>, Vec<_>) = others().partition(is_here);
+    let taken = |servers: &[&Server<'_>]| {
+        of_hosts(&servers.iter().flat_map(|one| &one.hosts).collect::<Vec<_>>(), &[])
+    };
+    let mut parts = Vec::new();
+    if here.iter().any(|one| !one.hosts.is_empty()) {
+        parts.push(taken(&here)?.negated());
     }
+    if let Some(only_for) = elsewhere.first().and_then(|one| one.only_for.clone()) {
+        let is_there = |one: &&Server<'_>| one.only_for.as_ref() == Some(&only_for);
+        debug_assert!(elsewhere.iter().all(is_there), "addresses are in the clear or have TLS");
+        parts.push(Cel::all(vec![only_for, taken(&elsewhere)?])?.negated());
+    }
+    Some(Cel::all(parts))
 }
 
 /// The condition that a request is for one of these hosts. The other hosts have other servers.

@@ -138,7 +138,7 @@ pub(crate) fn keys(
 /// Reads a key.
 fn of_key(key: &Directive, keys: &mut Keys) -> Becomes {
     let left = |why: &str| Text(Fate::NotCarried, format!("{why}, so nothing is stored"));
-    let (mut has_path, mut has_query, mut has_login) = (false, false, false);
+    let (mut has_path, mut has_query) = (false, false);
     for written in key.words.iter().flat_map(|word| names(word)) {
         let name = &*written.to_ascii_lowercase();
         let field = |name: &str| name.replace('_', "-");
@@ -153,8 +153,7 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Becomes {
             (_, Some(("cookie", name))) => add(&mut keys.cookies, name),
             // Responses to other methods than GET are not stored.
             ("request_body", _) => {}
-            (_, Some(("http", "authorization"))) => has_login = true,
-            (_, Some(("http", "cookie" | "range" | "te" | "connection"))) => {
+            (_, Some(("http", "authorization" | "cookie" | "range" | "te" | "connection"))) => {
                 return left(&format!("${name} cannot be in our key"));
             }
             (_, Some(("http", name))) if !name.starts_with("if_") => {
@@ -169,11 +168,9 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Becomes {
     if !has_path {
         return left("each of our keys has the path");
     }
-    let why = "a response to a request with Authorization is stored only if it is public";
-    let becomes = Becomes::differs(if has_login { why } else { "" });
     if has_query {
         keys.keep.clear();
-        return becomes;
+        return Carried;
     }
     if keys.keep.is_empty() {
         keys.query = Some("none");

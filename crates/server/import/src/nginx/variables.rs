@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::blocks::{Directive, named};
+use super::blocks::{Directive, named, with_inner};
 use super::conditions::{self, Tests};
 use imported::limits::PATTERNS_MAX;
 use imported::pattern::cookies;
@@ -49,22 +49,76 @@ pub(crate) fn only(text: &str) -> Option<String> {
     is_only.then(|| name.to_ascii_lowercase())
 }
 
-/// The variables of a server that one `set` outside conditions gives a fixed text, with that text.
-pub(super) fn constants(server: &[Directive]) -> BTreeMap<String, String> {
-    let mut found: BTreeMap<String, Option<String>> = BTreeMap::new();
-    let mut levels = vec![(server, false)];
-    while let Some((level, in_condition)) = levels.pop() {
-        for one in level {
-            if let ("set", Some(name)) = (one.name.as_str(), only(one.word(0))) {
-                let is_first = !found.contains_key(&name);
-                let is_fixed = !in_condition && !one.word(1).contains('$');
-                let value = (is_first && is_fixed).then(|| one.word(1).to_owned());
-                found.insert(name, value);
+/// The variables of a server with a fixed value.
+#[derive(Debug, Default)]
+pub(super) struct Constants {
+    /// What the level of the server sets.
+    of_server: BTreeMap<String, String>,
+    /// What a location sets. It can lead to another location.
+    in_locations: BTreeSet<String>,
+    /// What has more values: conditions, captures or blocks set it.
+    unfixed: BTreeSet<String>,
+}
+
+impl Constants {
+    /// Of a server. `by_blocks`: the variables that `map` and similar blocks set.
+    pub(super) fn of(server: &[Directive], by_blocks: &BTreeSet<String>) -> Constants {
+        let set = |one: &Directive| only(one.word(0)).filter(|_| one.name == "set");
+        let in_locations = named(server, "location").flat_map(|one| with_inner(one.inner()));
+        let in_locations: BTreeSet<String> = in_locations.filter_map(set).collect();
+        let mut unfixed = by_blocks.clone();
+        for one in with_inner(server) {
+            unfixed.extend(one.words.iter().flat_map(|word| captures(word)));
+            match one.name.as_str() {
+                "if" => unfixed.extend(one.inner().iter().filter_map(set)),
+                // `auth_request_set`, `js_set` and others.
+                name if name != "set" && name.contains("set") => {
+                    unfixed.extend(only(one.word(0)));
+                }
+                _ => {}
             }
-            levels.push((one.inner(), in_condition || one.name == "if"));
         }
+        Constants { of_server: fixed(server), in_locations, unfixed }
     }
-    found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+
+    /// The variables with a fixed value at a level inside the server, with their values.
+    pub(super) fn at(&self, level: &[Directive]) -> BTreeMap<String, String> {
+        let of_server =
+            self.of_server.iter().filter(|(name, _)| !self.in_locations.contains(*name));
+        let mut found: BTreeMap<String, String> =
+            of_server.map(|(name, value)| (name.clone(), value.clone())).collect();
+        found.extend(fixed(level));
+        found.retain(|name, _| !self.unfixed.contains(name));
+        found
+    }
+}
+
+/// What the `set` lines of a level set to a fixed text.
+fn fixed(level: &[Directive]) -> BTreeMap<String, String> {
+    // nginx leaves out the lines behind it.
+    let ends = |one: &Directive| {
+        one.name == "break" || one.name == "rewrite" && matches!(one.word(2), "last" | "break")
+    };
+    let may_end = |one: &Directive| ends(one) || one.name == "if" && one.inner().iter().any(ends);
+    let mut found = BTreeMap::new();
+    for one in level.iter().take_while(|one| !may_end(one)).filter(|one| one.name == "set") {
+        let Some(name) = only(one.word(0)) else { continue };
+        match one.word(1).contains('$') {
+            true => found.remove(&name),
+            false => found.insert(name, one.word(1).to_owned()),
+        };
+    }
+    found
+}
+
+/// The names of the groups of an expression: each is a variable.
+fn captures(expression: &str) -> impl Iterator<Item = String> {
+    let of_group = |rest: &str| {
+        let name = rest.strip_prefix('P').unwrap_or(rest).strip_prefix(['<', '\''])?;
+        let end = name.find(['>', '\''])?;
+        Some(name[..end].to_ascii_lowercase())
+    };
+    expression.split("(?").skip(1).filter_map(of_group)
 }
 
 /// The text with the values of its variables; `None`: one has no fixed value.
@@ -88,6 +142,8 @@ struct Uses {
     set: BTreeMap<String, usize>,
     /// The variables of `set`.
     by_set: BTreeSet<String>,
+    /// The variables of `map` and similar blocks.
+    by_blocks: BTreeSet<String>,
     /// The variables that decide about the store.
     of_store: BTreeSet<String>,
     /// The variables with another use.
@@ -110,7 +166,8 @@ impl Uses {
                 }
                 "map" | "geo" | "split_clients" => {
                     for name in one.words.last().map(|word| variables(word)).unwrap_or_default() {
-                        *self.set.entry(name).or_default() += 1;
+                        *self.set.entry(name.clone()).or_default() += 1;
+                        self.by_blocks.insert(name);
                     }
                     let values = one.inner().iter().flat_map(|inner| &inner.words);
                     self.others.extend(values.flat_map(|word| variables(word)));
@@ -133,6 +190,8 @@ pub(crate) struct Switches {
     /// The variables that are set to decide about the store alone.
     pub(crate) of_store: BTreeSet<String>,
     pub(crate) tests: Tests,
+    /// The variables of `map` and similar blocks.
+    pub(super) by_blocks: BTreeSet<String>,
 }
 
 pub(crate) fn switches(all: &[Directive]) -> Switches {
@@ -163,7 +222,7 @@ pub(crate) fn switches(all: &[Directive]) -> Switches {
     let is_switch =
         |name: &str| is_alone && of_store.contains(name) && uses.set.get(name) == below.get(name);
     let tests = conditions::of_blocks(all, &is_single, &is_switch);
-    Switches { maps, of_store, tests }
+    Switches { maps, of_store, tests, by_blocks: uses.by_blocks }
 }
 
 /// The variable and the cookies of a `map` block. Returns `None` if our file cannot express it.

@@ -424,7 +424,6 @@ fn an_upstream_in_a_variable_with_one_value_is_an_upstream() {
         ("set $h app;", "http://$h", true),
         ("set $h 127.0.0.1;", "http://${h}:8080$request_uri", true),
         ("set $h app;", "http://$h/x", false),
-        ("set $h app; set $h other;", "http://$h", false),
         ("if ($arg_a) { set $h app; }", "http://$h", false),
         ("set $h $host;", "http://$h", false),
         ("", "http://$host$request_uri", false),
@@ -467,6 +466,67 @@ fn the_server_in_front_is_carried_and_tls_is_opened_beside_the_clear() {
 }
 
 #[test]
+fn the_rules_of_the_default_server_hold_by_tls_for_hosts_without_tls() {
+    let text = "http { server { listen 80; listen 443 ssl; server_name a.example;\n\
+                ssl_certificate c; ssl_certificate_key k; if ($http_x) { return 403; }\n\
+                location / { proxy_pass http://192.0.2.1; } }\n\
+                server { listen 80; server_name b.example;\n\
+                location / { proxy_pass http://192.0.2.2; } } }";
+    let mut read = |_: &str| Err(String::new());
+    let found = crate::import(Source::Nginx, "f", text, Options::default(), &mut read).unwrap();
+    has(&found, "address = \"0.0.0.0:443\"");
+    has(&found, "when = \"!(scheme == 'http' && host == 'b.example') && ");
+}
+
+#[test]
+fn a_key_with_the_login_stores_nothing() {
+    let text = "location / { proxy_pass http://app; proxy_cache z;\n\
+                proxy_cache_key $uri$http_authorization; }";
+    let found = imported(&one(text), false);
+    has(&found, "store = false");
+    assert_eq!(fate(&found, "proxy_cache_key"), Fate::NotCarried);
+}
+
+#[test]
+fn an_upstream_in_a_variable_is_the_one_that_its_own_location_sets() {
+    let of = |inside: &str| imported(&one(inside), false);
+    for inside in [
+        "set $up http://app; location / { proxy_pass $up; }",
+        "location / { set $up http://app; proxy_pass $up; }",
+        "location / { set $up http://app; proxy_pass $up; } location /b { set $up http://c; }",
+    ] {
+        has(&of(inside), "\nupstream = \"app\"");
+    }
+    for inside in [
+        "location / { proxy_pass $up; } location /b { set $up http://app; return 200 b; }",
+        "set $up http://app; location / { proxy_pass $up; } location /b { set $up http://c; }",
+        "set $up http://app; if ($arg_a) { set $up http://c; } location / { proxy_pass $up; }",
+        "set $up http://app; rewrite ^/(?<up>b.*) /$up last; location / { proxy_pass $up; }",
+        "location / { rewrite ^/b /c break; set $up http://app; proxy_pass $up; }",
+        "if ($arg_a) { break; } set $up http://app; location / { proxy_pass $up; }",
+    ] {
+        lacks(&of(inside), "\nupstream = \"app\"");
+    }
+    let by_map = "http { map $arg_a $up { default http://c; } upstream app { server 192.0.2.1; }\n\
+                  server { listen 80; set $up http://app; location / { proxy_pass $up; } } }";
+    lacks(&imported(by_map, false), "\nupstream = \"app\"");
+}
+
+#[test]
+fn a_rewrite_of_the_path_leaves_location_as_the_default_of_proxy_redirect() {
+    let of = |inside: &str| imported(&one(inside), false);
+    for location in ["/m/pub/", "/m/"] {
+        let rewrite = "rewrite ^/m/(.*)$ /$1 break; proxy_pass http://app;";
+        let found = of(&format!("location {location} {{ {rewrite} }}"));
+        has(&found, "upstream_path = ");
+        has(&found, "cut = \"Location\"");
+        lacks(&found, "route.location");
+    }
+    let twice = "location /m/ { rewrite ^/m/(.*)$ /x//$1 break; proxy_pass http://app; }";
+    lacks(&of(twice), "upstream_path");
+}
+
+#[test]
 fn a_condition_that_answers_may_also_say_fields() {
     let text = "location / { if ($request_method = DELETE) { add_header X-A b; return 403; }\n\
                 proxy_pass http://app; }";
@@ -504,7 +564,7 @@ fn other_spellings_of_what_is_carried() {
         ),
         (
             "location / { proxy_pass http://app; proxy_cache z; proxy_ignore_headers Set-Cookie;\n\
-             proxy_cache_key $request_uri$request_body$http_authorization; }",
+             proxy_cache_key $request_uri$request_body; }",
             "\nupstream = \"app\"",
         ),
     ] {
@@ -512,7 +572,7 @@ fn other_spellings_of_what_is_carried() {
         has(&found, wanted);
         if inside.contains("proxy_cache_key") {
             lacks(&found, "store = false");
-            assert_eq!(fate(&found, "proxy_cache_key"), Fate::Different);
+            assert_eq!(fate(&found, "proxy_cache_key"), Fate::Carried);
         }
     }
     let text = "http { server { listen 443; ssl on; ssl_certificate c; ssl_certificate_key k;\n\
