@@ -692,11 +692,10 @@ impl UpstreamBody {
     /// away. A body that is read to its end leaves the connection for the next request.
     pub async fn drain(&mut self, core: &Upstreams, bytes_max: usize) {
         let mut bytes = 0;
-        while bytes <= bytes_max {
-            let pulled = self.pull(core, &mut |data| bytes += data.len()).await;
-            if !matches!(pulled, Ok(false)) {
-                return;
-            }
+        // What came with the head does not come again.
+        let mut pulled = self.take_ready(core, &mut |data| bytes += data.len());
+        while bytes <= bytes_max && matches!(pulled, Ok(false)) {
+            pulled = self.pull(core, &mut |data| bytes += data.len()).await;
         }
     }
 

@@ -566,6 +566,23 @@ fn a_stranger_names_no_client_to_a_service() {
     });
 }
 
+/// The body had come with the head, and the server waited for it until the time-out.
+#[test]
+fn an_answer_of_a_service_in_one_piece_delays_nothing() {
+    let config = || with(vec![guarded("/", asking(&[]))], Vec::new());
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for (answer, expected) in
+            [("status=200&size=9", 200), ("status=204", 204), ("status=403&size=0", 403)]
+        {
+            let began = now();
+            let got = get(&mut client, "/a?size=9", &format!("X-Answer: {answer}\r\n")).await;
+            assert_eq!(got.status, expected, "{answer}");
+            assert!(began.elapsed() < Duration::from_secs(1), "{answer}: {:?}", began.elapsed());
+        }
+    });
+}
+
 /// The question went on without the client, and its body had a whole time-out for itself.
 #[test]
 fn a_question_ends_with_its_client_and_has_one_deadline() {
