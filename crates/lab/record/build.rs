@@ -6,7 +6,7 @@ fn main() {
     let x86_64 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
     if std::env::var_os("CARGO_FEATURE_BPF").is_some() && x86_64 {
         println!("cargo:rustc-cfg=bpf");
-        for name in ["locks", "files", "stretches", "sockets"] {
+        for name in ["locks", "files", "stretches", "sockets", "answers"] {
             compile(name);
         }
     }

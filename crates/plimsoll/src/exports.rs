@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ::report::{Analysis, export};
+use ::report::Analysis;
 use command::failure::{Failure, misuse};
 use command::output::{self, Pending};
 use trial::Trial;

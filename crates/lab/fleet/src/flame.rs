@@ -120,7 +120,7 @@ fn procedures(stacks: &BTreeMap<&[String], [f64; 2]>) -> Vec<ProcedureDifference
 pub fn svg(answer: &Flame) -> Result<String, report::Error> {
     let Flame { label, between: [before, after], .. } = answer;
     let title = format!("CPU time per request, {label} {after} compared with {before}");
-    report::export::svg_difference(&title, &per_request(answer), &answer.stacks)
+    export::svg_difference(&title, &per_request(answer), &answer.stacks)
 }
 
 /// What a request costs, as a sentence.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use record::{Spec, Target, record};
 use trial::Trial;
+use trial::answers::{AnswerRow, UpstreamRow};
 use trial::files::{Direction, FileRow};
 use trial::profile::{FrameMode, Owner};
 use trial::stretches::{StretchKind, StretchRow, TurnRow};
@@ -46,6 +47,9 @@ fn puppet() {
         match order.unwrap().as_str() {
             "contend" => contend(),
             "turns" => turns(&listener),
+            order if order.starts_with("answer ") => {
+                answer(&listener, order["answer ".len()..].parse().unwrap());
+            }
             "needless" => times(|| read_with(&home, BUFFER_BYTES, 2)),
             "exact" => times(|| read_with(&home, FILE_BYTES, 1)),
             "write" => times(|| write(&home)),
@@ -210,6 +214,55 @@ fn turns(listener: &TcpListener) {
     });
 }
 
+/// Threads that answer one request at a time, and ask another server for each. There are twice as
+/// many clients as threads.
+fn answer(listener: &TcpListener, upstream: u16) {
+    let (address, rounds) = (listener.local_addr().unwrap(), ROUNDS as usize);
+    let one = || {
+        let mut upstream = TcpStream::connect(("127.0.0.1", upstream)).unwrap();
+        for _ in 0..rounds / ANSWERING {
+            let mut client = listener.accept().unwrap().0;
+            client.read_exact(&mut [0]).unwrap();
+            upstream.write_all(&[0]).unwrap();
+            upstream.read_exact(&mut [0]).unwrap();
+            client.write_all(&[0]).unwrap();
+        }
+    };
+    let ask = || {
+        for _ in 0..rounds / ANSWERING / 2 {
+            let mut server = TcpStream::connect(address).unwrap();
+            server.write_all(&[0]).unwrap();
+            server.read_exact(&mut [0]).unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        (0..ANSWERING).for_each(|_| drop(scope.spawn(one)));
+        (0..2 * ANSWERING).for_each(|_| drop(scope.spawn(ask)));
+    });
+}
+
+/// Threads that answer.
+const ANSWERING: usize = 2;
+
+/// Answers each byte on each connection, after a while.
+fn slow_upstream() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answer = |mut connection: TcpStream| {
+        while connection.read_exact(&mut [0]).is_ok() {
+            thread::sleep(Duration::from_millis(40));
+            connection.write_all(&[0]).unwrap();
+        }
+    };
+    thread::spawn(move || {
+        for _ in 0..ANSWERING {
+            let connection = listener.accept().unwrap().0;
+            thread::spawn(move || answer(connection));
+        }
+    });
+    port
+}
+
 /// Polls without a futex, so that only the lock's own are seen.
 fn until(done: impl Fn() -> bool) {
     for _ in 0..CHECKS_MAX {
@@ -274,7 +327,7 @@ fn recorded_with(order: &str, turns_every: u32) -> Option<Trial> {
 
 fn supported(trial: &Trial) -> bool {
     let capabilities = &trial.manifest().capabilities;
-    let names = ["locks", "file anatomy", "turns"];
+    let names = ["locks", "file anatomy", "turns", "answers"];
     let ours: Vec<_> = capabilities.iter().filter(|c| names.contains(&&*c.name)).collect();
     assert_eq!(ours.len(), names.len(), "{capabilities:?}");
     for capability in &ours {
@@ -432,4 +485,27 @@ fn turns_that_are_sampled_now_and_then_are_whole_ones() {
         assert!(sampled(row.interval), "{row:?}");
         assert_eq!(row.clients, row.stretches * u64::from(row.size), "{row:?}");
     }
+}
+
+#[test]
+fn threads_that_wait_for_another_server_are_occupied_and_their_clients_wait() {
+    let upstream = slow_upstream();
+    let Some(trial) = recorded(&format!("answer {upstream}")) else { return };
+    let total = |number: fn(&AnswerRow) -> u64| trial.answers().iter().map(number).sum::<u64>();
+    assert_eq!((total(|row| row.served), total(|row| row.begun)), (ROUNDS, ROUNDS));
+    assert_eq!(total(|row| row.overlapped), 0);
+    let most = trial.answers().iter().map(|row| row.at_once).max();
+    assert_eq!(most, Some(ANSWERING as u64));
+    // Half of the clients find no thread, except at the end.
+    let late = total(|row| row.late);
+    assert!((ROUNDS / 4..=ROUNDS).contains(&late), "{late}");
+    let peer = format!("127.0.0.1:{upstream}");
+    let waits: Vec<&UpstreamRow> =
+        trial.upstreams().iter().filter(|row| row.peer == peer).collect();
+    assert_eq!(waits.iter().map(|row| row.waits).sum::<u64>(), ROUNDS);
+    let waited_ns: i64 = waits.iter().map(|row| row.waited_ns).sum();
+    let occupied_ns: i64 = trial.answers().iter().map(|row| row.occupied_ns).sum();
+    assert!(occupied_ns >= waited_ns && waited_ns > 0, "{occupied_ns} of {waited_ns}");
+    let late_ns: i64 = trial.answers().iter().map(|row| row.late_ns).sum();
+    assert!(late_ns > 0);
 }

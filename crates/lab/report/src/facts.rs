@@ -72,6 +72,7 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
     facts.extend(measured(analysis));
     let limit_text = |limit| limit_sentence(limit, &analysis.manifest);
     facts.extend(limit.map(|limit| Fact::new("Limit", limit_text(limit))));
+    facts.extend(waits(analysis));
     facts.extend(next(analysis));
     if capacity.beyond_highest.is_some() {
         facts.push(Fact::new("Reach", reach(capacity)));
@@ -95,6 +96,7 @@ fn limit_sentence(limit: &Resource, manifest: &Manifest) -> String {
     let cap = match (limit.kind, limit.cap) {
         (ResourceKind::Disk, _) => "it is full at 100 % busy".to_string(),
         (ResourceKind::Nic, _) => "it is full at its speed".to_string(),
+        (ResourceKind::Answering, _) => "they are full when all are occupied".to_string(),
         (_, 1.0) => "it can use one CPU".to_string(),
         (_, cap) => format!("it can use {} CPUs", three(cap)),
     };
@@ -106,6 +108,15 @@ fn limit_sentence(limit: &Resource, manifest: &Manifest) -> String {
         None => String::new(),
     };
     format!("{} ({}); {cap}{why}", limit.name, limit.detail)
+}
+
+/// The other server that requests wait for longest.
+fn waits(analysis: &Analysis) -> Option<Fact> {
+    let answers = analysis.answers.as_ref()?;
+    let longest = answers.longest()?;
+    let times = fixed(longest.waits, 1);
+    let text = format!("a request waits {} ({times} times), without CPU time", longest.text());
+    Some(Fact::new("Waits", text))
 }
 
 /// The resource that would be exhausted next, if there is another one that may limit.

@@ -16,8 +16,14 @@ pub(crate) fn sentence(analysis: &Analysis) -> String {
     let carried =
         Carried { value, low: capacity.low, high: capacity.high, seen: capacity.highest_rate };
     let text = carried.text(&on(capacity));
+    let why = match (&analysis.answers, capacity.resource) {
+        (Some(answers), ResourceKind::Answering) => {
+            format!(" The CPU is not the limit: {}.", answers.why())
+        }
+        _ => String::new(),
+    };
     if capacity.model == MODEL_MEASURED {
-        return format!("This {this} was saturated: it carries {text}.");
+        return format!("This {this} was saturated: it carries {text}.{why}");
     }
     let state = state(analysis, &carried);
     let limit = match analysis.causes.iter().any(|cause| cause.kind == KIND_GENERATOR) {
@@ -29,7 +35,7 @@ pub(crate) fn sentence(analysis: &Analysis) -> String {
         (true, false) => "",
         (false, false) => " This is uncertain: see the warning.",
     };
-    format!("This {this} carries {text}; {state}{limit}.{doubt}")
+    format!("This {this} carries {text}; {state}{limit}.{doubt}{why}")
 }
 
 /// A capacity with its interval, as every verb says it.
@@ -93,6 +99,7 @@ fn on(capacity: &CapacityFigure) -> String {
             format!("on {} CPUs", three(capacity.cap))
         }
         ResourceKind::Machine => "on this machine".to_string(),
+        ResourceKind::Answering => "until all of its threads are occupied".to_string(),
         _ => format!("until its {} is full", capacity.resource_name),
     }
 }

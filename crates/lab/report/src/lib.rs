@@ -15,7 +15,6 @@
 //! | `page` | the report as text and as a self-contained page, light and dark, screen and print |
 //! | `comparison` | a comparison and a what-if as text |
 //! | `figure` | SVG |
-//! | [`mod@export`] | stacks and tables in the formats of other tools |
 //! | [`mod@sheet`] | sentences, tables and curves of results that are not trials |
 //!
 //! Guarantees: a figure always comes with its sample count, its exclusions and its interval; no
@@ -32,8 +31,6 @@
 mod analysis;
 mod comparison;
 mod error;
-#[cfg(feature = "export")]
-pub mod export;
 mod facts;
 mod figure;
 mod headline;
@@ -45,17 +42,17 @@ mod tables;
 mod terminal;
 
 pub use analysis::{
-    AllIntervals, Analysis, CapacityFigure, Cause, ClassCostRow, ClassTable, CompareOptions,
-    Comparison, CostRow, CostTable, Counted, CountedProcedure, CountedShare, CounterCost,
-    CpuPerRequest, DifferenceKind, Excluded, Files, FilesOfSize, Flame, FlameFrame, FlameUnit,
-    Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, IntervalUse, Latency,
-    LatencyBin, LatencyPoint, LoadDifference, MODEL_BUSY, MODEL_MEASURED, MachineModes, ModeChange,
-    ModeLine, Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP,
-    PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentInterval,
-    RecentRate, RecentUse, Resource, ResourceKind, ResourceUses, RowKind, SameLoadCost, Saturation,
-    Side, StackValue, Standing, Stretches, StretchesOfSize, TrialFacts, Verdict, WaitFigures,
-    Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent,
-    uses, what_if,
+    AllIntervals, Analysis, Answers, CapacityFigure, Cause, ClassCostRow, ClassTable,
+    CompareOptions, Comparison, CostRow, CostTable, Counted, CountedProcedure, CountedShare,
+    CounterCost, CpuPerRequest, DifferenceKind, Excluded, Files, FilesOfSize, Flame, FlameFrame,
+    FlameUnit, Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, IntervalUse,
+    Latency, LatencyBin, LatencyPoint, LoadDifference, MODEL_BUSY, MODEL_MEASURED, MachineModes,
+    ModeChange, ModeLine, Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION,
+    PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent,
+    RecentInterval, RecentRate, RecentUse, Resource, ResourceKind, ResourceUses, RowKind,
+    SameLoadCost, Saturation, Side, StackValue, Standing, Stretches, StretchesOfSize, TrialFacts,
+    Upstream, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse,
+    compare, frame_label, recent, uses, what_if,
 };
 pub use comparison::{answer, html_comparison, terminal_comparison, terminal_what_if};
 pub use drawing::format;

@@ -19,6 +19,7 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     let facts = facts::facts(analysis);
     let mut listed = tables::first(analysis);
     listed.extend(tables::latencies(analysis));
+    listed.extend(analysis.answers.as_ref().map(tables::upstreams));
     listed.extend(analysis.stretches.as_ref().map(tables::stretches));
     listed.extend(analysis.waits.iter().flat_map(tables::lock_waits));
     listed.extend(analysis.files.iter().flat_map(tables::files));
@@ -64,9 +65,9 @@ pub fn html(analysis: &Analysis) -> String {
         other_facts,
         cost_figure: analysis.costs.as_ref().and_then(|costs| figure::cost(costs, "")),
         flame: analysis.flame.as_ref().map(|flame| Drawn {
-            title: tables::flame_title(flame),
+            title: flame.title(),
             svg: figure::flame(flame, ""),
-            note: capitalised(&tables::flame_note(flame)),
+            note: capitalised(&flame.note()),
         }),
         tables: non_empty(tables::first(analysis)),
         latency_figure: figure::latency(analysis, Size::Wide, "")
@@ -78,6 +79,7 @@ pub fn html(analysis: &Analysis) -> String {
             .iter()
             .flat_map(tables::files)
             .chain(analysis.waits.iter().flat_map(tables::lock_waits))
+            .chain(analysis.answers.as_ref().map(tables::upstreams))
             .chain(analysis.stretches.as_ref().map(tables::stretches))
             .collect(),
         intervals: tables::intervals(analysis),

@@ -3,9 +3,9 @@
 //! A trial is one experiment on one machine, in one SQLite file: a description of the machine and
 //! the server ([`Manifest`]), the measurements of every interval ([`Interval`]), latencies
 //! ([`LatencyRow`]), requests by class ([`classes`]), the CPU profile ([`profile`]), hardware
-//! counters ([`counters`]), turns and busy periods ([`stretches`]), lock waits ([`waits`]), file
-//! access ([`files`]), disks and network cards ([`resources`]), losses ([`Loss`]) and predictions
-//! ([`Prediction`]).
+//! counters ([`counters`]), turns and busy periods ([`stretches`]), what keeps threads from
+//! answering ([`answers`]), lock waits ([`waits`]), file access ([`files`]), disks and network
+//! cards ([`resources`]), losses ([`Loss`]) and predictions ([`Prediction`]).
 //!
 //! - `record` and the demo use a [`Writer`]. Each interval is one transaction in WAL mode, so that
 //!   the file can be read while it is written, and a killed recorder loses at most the current
@@ -28,6 +28,7 @@
 //! histograms of microseconds.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod classes;
 pub mod counters;
 mod digest;

@@ -8,6 +8,7 @@ use std::hash::Hash;
 
 use rusqlite::Connection;
 
+use crate::answers::{AnswerRow, UpstreamRow};
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
 use crate::files::FileRow;
@@ -36,6 +37,8 @@ pub(crate) struct Pending {
     pub(crate) counted: Vec<CountedRow>,
     pub(crate) turns: Vec<TurnRow>,
     pub(crate) stretches: Vec<StretchRow>,
+    pub(crate) answers: Vec<AnswerRow>,
+    pub(crate) upstreams: Vec<UpstreamRow>,
 }
 
 impl Pending {
@@ -59,7 +62,9 @@ impl Pending {
         table::insert(&self.counters, connection)?;
         table::insert(&self.counted, connection)?;
         table::insert(&self.turns, connection)?;
-        table::insert(&self.stretches, connection)
+        table::insert(&self.stretches, connection)?;
+        table::insert(&self.answers, connection)?;
+        table::insert(&self.upstreams, connection)
     }
 
     /// Drops what [`write`](Pending::write) has written, once its transaction has committed.

@@ -78,6 +78,17 @@ stored_as_index!(Owner);
 impl Owner {
     /// All of them, in the order of their numbers in the file.
     pub const ALL: [Owner; 4] = [Owner::Server, Owner::Recorder, Owner::Other, Owner::Idle];
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Owner::Server => "server",
+            Owner::Recorder => "recorder",
+            Owner::Other => "others",
+            Owner::Idle => "idle",
+        }
+    }
 }
 
 /// A call stack.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use crate::answers::{AnswerRow, UpstreamRow};
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
 use crate::error::{Error, Place};
@@ -56,6 +57,8 @@ pub struct Trial {
     pub(crate) counted: Vec<CountedRow>,
     pub(crate) turns: Vec<TurnRow>,
     pub(crate) stretches: Vec<StretchRow>,
+    pub(crate) answers: Vec<AnswerRow>,
+    pub(crate) upstreams: Vec<UpstreamRow>,
 }
 
 impl Trial {
@@ -69,7 +72,7 @@ impl Trial {
     }
 
     /// Reads only what the load lines of the CPU need: the manifest, the intervals with their
-    /// threads, pinned threads, turns and stretches. It takes a tenth of the time of
+    /// threads, pinned threads, turns, stretches and answers. It takes a tenth of the time of
     /// [`open`](Trial::open), because most of a trial is its profile. Only what is read is checked,
     /// and there is no digest of a part. So damaged values can go unnoticed.
     pub fn open_intervals(path: impl AsRef<Path>) -> Result<Trial, Error> {
@@ -83,6 +86,8 @@ impl Trial {
                 bound_threads: table::read(read, place, &WHOLE)?,
                 turns: table::read(read, place, &WHOLE)?,
                 stretches: table::read(read, place, &WHOLE)?,
+                answers: table::read(read, place, &WHOLE)?,
+                upstreams: table::read(read, place, &WHOLE)?,
                 path: place.path.to_owned(),
                 ..Trial::default()
             })
@@ -205,6 +210,10 @@ accessors! {
     turns: [TurnRow] = turns;
     /// Stretches of the server's threads, ordered by interval, kind and size.
     stretches: [StretchRow] = stretches;
+    /// How the server's threads answered, one row for each interval that was seen.
+    answers: [AnswerRow] = answers;
+    /// Waits for other servers, in the order of the intervals.
+    upstreams: [UpstreamRow] = upstreams;
 }
 
 /// Reads a trial in one read transaction, so that all of it is from one moment of the recording.
@@ -384,6 +393,8 @@ fn rest(connection: &Connection, place: &Place<'_>, span: &Span) -> Result<Trial
         counters: table::read(connection, place, span)?,
         turns: table::read(connection, place, span)?,
         stretches: table::read(connection, place, span)?,
+        answers: table::read(connection, place, span)?,
+        upstreams: table::read(connection, place, span)?,
         device_uses: table::read(connection, place, span)?,
         bound_threads: table::read(connection, place, span)?,
         path: place.path.to_owned(),

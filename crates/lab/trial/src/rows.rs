@@ -5,6 +5,7 @@
 //! [`finish`](Writer::finish): a killed recorder leaves no interval with half of its rows, and no
 //! rows without their interval.
 
+use crate::answers::{AnswerRow, UpstreamRow};
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
 use crate::error::Error;
@@ -108,6 +109,13 @@ impl Writer {
         debug_assert!(rows.iter().all(|row| row.interval == turns.interval));
         self.pending.turns.push(turns);
         self.pending.stretches.extend_from_slice(rows);
+    }
+
+    /// Adds how the server's threads answered in an interval, and for whom they waited.
+    pub fn answers(&mut self, answers: AnswerRow, upstreams: &[UpstreamRow]) {
+        debug_assert!(upstreams.iter().all(|row| row.interval == answers.interval));
+        self.pending.answers.push(answers);
+        self.pending.upstreams.extend_from_slice(upstreams);
     }
 
     fn check_stacks(

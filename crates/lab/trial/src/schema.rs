@@ -8,7 +8,7 @@
 pub(crate) const APPLICATION_ID: u32 = 0x506C_6D73;
 
 /// The schema version this crate writes, and the newest it reads.
-pub const SCHEMA_VERSION: u32 = 5;
+pub const SCHEMA_VERSION: u32 = 6;
 
 /// Version 1.
 ///
@@ -55,10 +55,11 @@ CREATE TABLE prediction (
 );
 ";
 
-/// The tables that later versions added, each "if not exists": version 5 the stretches, version 4
-/// the turns, version 2 the others. Versions 3 and 4 had other tables of stretches, which are not
-/// read any more. Opening an older trial for writing adds those that it lacks.
-pub(crate) const ADDED: [&str; 7] = [
+/// The tables that later versions added, each "if not exists": version 6 the answers, version 5 the
+/// stretches, version 4 the turns, version 2 the others. Versions 3 and 4 had other tables of
+/// stretches, which are not read any more. Opening an older trial for writing adds those that it
+/// lacks.
+pub(crate) const ADDED: [&str; 8] = [
     crate::profile::CREATE,
     crate::waits::CREATE,
     crate::files::CREATE,
@@ -66,6 +67,7 @@ pub(crate) const ADDED: [&str; 7] = [
     crate::resources::CREATE,
     crate::counters::CREATE,
     crate::stretches::CREATE,
+    crate::answers::CREATE,
 ];
 
 /// Fields of a SQLite file's header.

@@ -40,6 +40,8 @@ impl Trial {
             && self.counted.is_empty()
             && self.turns.is_empty()
             && self.stretches.is_empty()
+            && self.answers.is_empty()
+            && self.upstreams.is_empty()
             && self.predictions.is_empty())
     }
 
@@ -117,6 +119,8 @@ impl Trial {
         self.counted.retain(|row| within(row.interval));
         self.turns.retain(|row| within(row.interval));
         self.stretches.retain(|row| within(row.interval));
+        self.answers.retain(|row| within(row.interval));
+        self.upstreams.retain(|row| within(row.interval));
         self
     }
 

@@ -1,6 +1,6 @@
 //! The tables in ClickHouse: their columns, and the rows of a trial.
 //!
-//! The raw tables are those of [`report::export`], which CSV and Parquet have too. The others have
+//! The raw tables are those of [`export`], which CSV and Parquet have too. The others have
 //! the sums of [`crate::windows`]. A row begins with the columns of [`COMMON`].
 //!
 //! All rows of a table with the same key are versions of one row, of which the newest counts. A key
@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use export::Values;
 use regress::bins::Bin;
 use report::ResourceKind;
-use report::export::{self, Values};
 use trial::Trial;
 
 use super::binary::Writer;

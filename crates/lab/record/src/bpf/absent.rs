@@ -2,7 +2,7 @@
 
 use trial::{Capability, Loss, Writer};
 
-use super::{Requested, TURNS};
+use super::{ANSWERS, Requested, TURNS};
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::spread::Spread;
@@ -21,6 +21,7 @@ impl Samplers {
             ("locks", requested.locks),
             ("file anatomy", requested.files),
             (TURNS, requested.turns.is_some()),
+            (ANSWERS, requested.turns.is_some()),
         ];
         for (name, _) in names.into_iter().filter(|(_, requested)| *requested) {
             capabilities.push(host::sampler(name, Some(&missing), |()| String::new()));

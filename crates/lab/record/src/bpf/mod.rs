@@ -1,11 +1,11 @@
-//! The samplers that are BPF programs: lock waits, file accesses, turns and busy
-//! periods, and the requests on the sockets.
+//! The samplers that are BPF programs: lock waits, file accesses, turns and busy periods, what
+//! keeps threads from answering, and the requests on the sockets.
 //!
 //! | part | responsibility |
 //! | --- | --- |
 //! | `*.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
 //! | `program` | loading, the set of observed processes, counts of events that found no room |
-//! | `locks`, `files`, `stretches` | reading the sums every interval into rows of the trial |
+//! | `locks`, `files`, `stretches`, `answers` | reading the sums every interval into rows |
 //! | `sockets` | reading the counts of requests, and spreading requests that cross a boundary |
 //! | `symbols` | addresses to procedures |
 //! | `samplers`, `absent` | the samplers for the recorder, or the reason why there are none |
@@ -24,6 +24,8 @@ use std::num::NonZeroU32;
 
 #[cfg(not(bpf))]
 mod absent;
+#[cfg(bpf)]
+mod answers;
 #[cfg(bpf)]
 mod files;
 #[cfg(bpf)]
@@ -50,6 +52,8 @@ pub(crate) use stretches::Marks;
 
 /// The name of the sampler of turns and busy periods.
 const TURNS: &str = "turns";
+/// The name of the sampler of what keeps threads from answering.
+const ANSWERS: &str = "answers";
 
 /// The requested samplers.
 #[derive(Clone, Copy)]

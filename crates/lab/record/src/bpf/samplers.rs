@@ -2,10 +2,11 @@
 
 use trial::{Capability, Loss, Writer};
 
+use super::answers::Answers;
 use super::files::Files;
 use super::locks::Locks;
 use super::stretches::{Marks, Stretches};
-use super::{Requested, TURNS};
+use super::{ANSWERS, Requested, TURNS};
 use crate::error::{Error, Unsupported};
 use crate::host;
 
@@ -16,11 +17,15 @@ const STRETCHES: &str = "CPU time and receives of the server's threads from one 
                          epoll_wait, poll, select and io_uring_enter to the next, and from wake \
                          to sleep";
 
+const ANSWERED: &str = "receives and sends of the server's threads on sockets; at high rates in 1 \
+                        interval of 10";
+
 /// The running samplers.
 pub(crate) struct Samplers {
     locks: Option<Locks>,
     files: Option<Files>,
     stretches: Option<Stretches>,
+    answers: Option<Answers>,
 }
 
 impl Samplers {
@@ -30,7 +35,7 @@ impl Samplers {
         pids: &[u32],
         capabilities: &mut Vec<Capability>,
     ) -> Samplers {
-        let mut samplers = Samplers { locks: None, files: None, stretches: None };
+        let mut samplers = Samplers { locks: None, files: None, stretches: None, answers: None };
         if requested.locks {
             let started = Locks::start(pids).map(|sampler| samplers.locks = Some(sampler));
             capabilities.push(host::sampler("locks", Some(&started), |()| LOCKS.to_owned()));
@@ -44,6 +49,8 @@ impl Samplers {
                 Stretches::start(pids, turns).map(|sampler| samplers.stretches = Some(sampler));
             capabilities
                 .push(host::sampler(TURNS, Some(&started), |()| format!("{STRETCHES}; {turns}")));
+            let started = Answers::start(pids).map(|sampler| samplers.answers = Some(sampler));
+            capabilities.push(host::sampler(ANSWERS, Some(&started), |()| ANSWERED.to_owned()));
         }
         samplers
     }
@@ -65,6 +72,9 @@ impl Samplers {
         if let Some(stretches) = &mut self.stretches {
             stretches.baseline(pids);
         }
+        if let Some(answers) = &mut self.answers {
+            answers.baseline(pids);
+        }
     }
 
     /// Writes what happened since the last call to the trial and returns the losses.
@@ -84,6 +94,9 @@ impl Samplers {
         if let Some(stretches) = &mut self.stretches {
             losses.extend(stretches.interval(index, pids, writer));
         }
+        if let Some(answers) = &mut self.answers {
+            losses.extend(answers.interval(index, pids, writer));
+        }
         Ok(losses)
     }
 
@@ -91,6 +104,9 @@ impl Samplers {
     pub(crate) fn begin(&mut self, index: u64, pids: &[u32]) {
         if let Some(stretches) = &mut self.stretches {
             stretches.begin(index, pids);
+        }
+        if let Some(answers) = &mut self.answers {
+            answers.begin(index, pids);
         }
     }
 

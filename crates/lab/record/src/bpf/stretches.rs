@@ -51,7 +51,7 @@ pub(crate) struct Stretches {
     sums: MapHandle,
     threads: MapHandle,
     ports: MapHandle,
-    /// The processes whose ports were looked up.
+    /// The processes whose ports were looked up. New ones may listen on other ports.
     looked: Vec<u32>,
     /// The intervals in which turns are counted.
     counted: TurnsIn,
@@ -125,7 +125,10 @@ impl Stretches {
             self.since_ns = None;
             return;
         }
-        self.set_ports(pids);
+        if self.looked != pids {
+            pids.clone_into(&mut self.looked);
+            set_ports(&self.ports, pids);
+        }
         if self.since_ns.is_none() {
             // Threads that were followed have moved on.
             let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
@@ -134,21 +137,6 @@ impl Stretches {
             // They could be attached at the start; if that fails now, the interval is not sampled.
             self.since_ns = self.program.attach().is_ok().then(clock::monotonic_ns);
             self.attached.store(self.since_ns.is_some(), Ordering::Relaxed);
-        }
-    }
-
-    /// Processes that are new may listen on other ports.
-    fn set_ports(&mut self, pids: &[u32]) {
-        if self.looked == pids {
-            return;
-        }
-        pids.clone_into(&mut self.looked);
-        for (word, bits) in (0u32..).zip(port_bits(&listeners::ports(pids))) {
-            if bits != 0 {
-                // An entry of an array can always be written.
-                let (word, bits) = (word.to_ne_bytes(), bits.to_ne_bytes());
-                let _ = self.ports.update(&word, &bits, MapFlags::ANY);
-            }
         }
     }
 
@@ -162,6 +150,17 @@ impl Stretches {
         let grown = grown.collect();
         self.before = now;
         grown
+    }
+}
+
+/// Gives a program the ports on which these processes listen.
+pub(super) fn set_ports(map: &MapHandle, pids: &[u32]) {
+    for (word, bits) in (0u32..).zip(port_bits(&listeners::ports(pids))) {
+        if bits != 0 {
+            // An entry of an array can always be written.
+            let (word, bits) = (word.to_ne_bytes(), bits.to_ne_bytes());
+            let _ = map.update(&word, &bits, MapFlags::ANY);
+        }
     }
 }
 

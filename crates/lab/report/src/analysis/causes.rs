@@ -10,9 +10,10 @@ use serde::Serialize;
 use trial::{Interval, NOTE_CAUSE, Trial};
 
 use super::Standing;
+use super::answers::{self, Answers};
 use super::fit::Fitted;
 use super::others::{DISTURBED_PART, IDLE_PART, full_cpus, idle_part, others_part};
-use crate::format::{percent, rate, thousands};
+use crate::format::{latency, percent, rate, thousands};
 
 /// The cause that a generator on this machine was the limit.
 pub(crate) const KIND_GENERATOR: &str = "generator_full";
@@ -102,7 +103,7 @@ enum Explains {
 }
 
 /// The checks, those first that explain the most.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     Check { kind: "recorded", explains: Explains::Yes, find: recorded, advice: "" },
     Check {
         kind: "format_not_understood",
@@ -159,6 +160,12 @@ const CHECKS: [Check; 12] = [
         advice: "give the generator more CPU time: more threads, or another machine",
     },
     Check {
+        kind: "upstream_slower",
+        explains: Explains::No,
+        find: upstream_slower,
+        advice: "the CPU's capacity is not reached while requests wait for it: record that server",
+    },
+    Check {
         kind: "neighbour",
         explains: Explains::No,
         find: neighbour,
@@ -181,8 +188,9 @@ const CHECKS: [Check; 12] = [
 
 /// The causes of a trial: the first that explains why there is no capacity, because it explains the
 /// others of that kind too, and all that warn.
-pub(super) fn found(trial: &Trial, fit: &Fitted) -> Vec<Cause> {
-    let first = of(trial, fit, |explains| explains == Explains::Yes).next();
+/// `of_cpu`: the capacity is that of the CPU; that of another resource needs no explanation.
+pub(super) fn found(trial: &Trial, fit: &Fitted, of_cpu: bool) -> Vec<Cause> {
+    let first = of(trial, fit, |explains| explains == Explains::Yes).next().filter(|_| of_cpu);
     let others = of(trial, fit, |explains| explains != Explains::Yes);
     first.into_iter().chain(others).collect()
 }
@@ -285,13 +293,25 @@ fn constant_rate(seen: &Evidence<'_>) -> Option<String> {
 }
 
 fn too_quiet(seen: &Evidence<'_>) -> Option<String> {
-    match seen.fit.line()?.capacity().identifiable {
-        Err(Why::TooQuiet { reach }) => Some(format!(
-            "only {} % of its CPU time was used, too little for a capacity",
-            percent(100.0 * reach)
-        )),
-        _ => None,
-    }
+    let Err(Why::TooQuiet { reach }) = seen.fit.line()?.capacity().identifiable else {
+        return None;
+    };
+    let answers = answers::answers(seen.trial);
+    let waits = match answers.as_ref().and_then(Answers::longest) {
+        Some(longest) => format!("; a request waits {} meanwhile", longest.text()),
+        None => String::new(),
+    };
+    let reach = percent(100.0 * reach);
+    Some(format!("only {reach} % of its CPU time was used, too little for a capacity{waits}"))
+}
+
+fn upstream_slower(seen: &Evidence<'_>) -> Option<String> {
+    let (peer, low, high) = answers::slower(seen.trial)?;
+    let [low, high] = [low, high].map(latency);
+    Some(format!(
+        "at the highest rates a request waits {high} for {peer}, and at the lowest {low}: that \
+         server is slow, or is asked by too many at once"
+    ))
 }
 
 /// The generator is a process of this machine like any other. Its use of CPU time grows with the

@@ -101,6 +101,11 @@ impl Fitted {
         self.cap
     }
 
+    /// Whether it limits the server when it is exhausted.
+    pub(super) fn may_limit(&self) -> bool {
+        self.may_limit
+    }
+
     fn column(&self, of: impl Fn(&Use) -> f64) -> Vec<f64> {
         self.rows.iter().filter_map(|&row| self.series.uses[row].as_ref().map(&of)).collect()
     }

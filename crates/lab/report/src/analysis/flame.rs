@@ -17,7 +17,7 @@ use trial::Trial;
 use trial::profile::{Frame, FrameMode, Owner};
 
 use super::samples;
-use crate::format::{latency, latency_fine};
+use crate::format::{latency, latency_fine, thousands};
 use groups::{Groups, Place};
 
 /// Frames with fewer samples are merged into their callers, because their slope is mostly noise.
@@ -64,6 +64,55 @@ pub struct Flame {
     /// The time that is not in the profile.
     #[serde(skip)]
     pub unsampled: f64,
+}
+
+impl Flame {
+    /// The title of the flame graph.
+    pub fn title(&self) -> &'static str {
+        match self.unit {
+            FlameUnit::UsPerRequest => "CPU time of one more request, by call stack",
+            FlameUnit::SampledMs => "Sampled CPU time, by call stack",
+        }
+    }
+
+    /// What the width of the flame graph shows.
+    pub fn width(&self) -> String {
+        let total = self.written(self.total);
+        match self.unit {
+            FlameUnit::UsPerRequest => {
+                format!("width: CPU time of one more request, {total} in total")
+            }
+            FlameUnit::SampledMs => {
+                format!(
+                    "width: CPU time sampled, {total} in total; no line gives the cost of a request"
+                )
+            }
+        }
+    }
+
+    /// How to read the flame graph, and what it leaves out.
+    pub fn note(&self) -> String {
+        let mut note = format!(
+            "{}; n = {} samples in {} stacks; frames with fewer than {} samples are merged into \
+             their callers",
+            self.width(),
+            thousands(self.samples as f64),
+            thousands(self.stacks as f64),
+            self.samples_min
+        );
+        if self.left_out < 0.0 {
+            let parts = match self.left_out_frames {
+                1 => "one part with a negative value".to_string(),
+                count => format!("{count} parts with negative values"),
+            };
+            note.push_str(&format!(
+                "; {parts}, {} in total, cannot be drawn: the drawing shows {}",
+                self.written(self.left_out),
+                self.written(self.drawn)
+            ));
+        }
+        note
+    }
 }
 
 impl Flame {

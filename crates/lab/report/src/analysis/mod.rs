@@ -1,5 +1,6 @@
 //! The analysis: which resource limits, how each interval is used, and the resulting figures.
 
+mod answers;
 mod causes;
 mod classes;
 mod compare;
@@ -29,6 +30,7 @@ use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
 use crate::parallel::in_parallel;
+pub use answers::{Answers, Upstream};
 pub use causes::Cause;
 pub(crate) use causes::KIND_GENERATOR;
 pub use classes::{ClassCostRow, ClassTable};
@@ -58,7 +60,6 @@ pub(crate) use resource::one_cpu_a_process;
 pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
-pub(crate) use samples::owner_name;
 pub use stretches::{Counted, Stretches, StretchesOfSize};
 pub use uses::{IntervalUse, ResourceUses, uses};
 pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};
@@ -68,6 +69,11 @@ pub use what_if::{Instead, QUANTITY_CAPACITY, WhatIf, what_if};
 pub const PHASE_SATURATION: &str = "saturation";
 /// The phase of intervals that are not used: warm-up, and between two phases.
 pub const PHASE_WARM_UP: &str = "warm-up";
+
+/// A CPU with this use has room, or else the threads are occupied because they wait for the CPU.
+const CPU_FULL_PERCENT: f64 = 80.0;
+/// Threads are exhausted before the CPU if their capacity is below this part of the CPU's.
+const THREADS_BEFORE: f64 = 0.9;
 
 /// Analyses a trial.
 ///
@@ -133,7 +139,8 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
             options.level,
             options.seed,
         ),
-        causes: causes::found(trial, main),
+        causes: causes::found(trial, main, std::ptr::eq(limiter, main)),
+        answers: answers::answers(trial),
         stretches: stretches::stretches(trial),
         waits: waits::waits(trial),
         files: files::files(trial),
@@ -201,7 +208,8 @@ fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Err
 
 /// The fits of the devices.
 fn fitted_devices(trial: &Trial, options: &Options) -> Vec<Fitted> {
-    in_parallel(devices::series_of(trial), |series| Fitted::new(series, trial, options, None))
+    let all = devices::series_of(trial).into_iter().chain(answers::series(trial)).collect();
+    in_parallel(all, |series| Fitted::new(series, trial, options, None))
 }
 
 /// The resource whose capacity is reported: the tightest, or the one in the options.
@@ -216,16 +224,38 @@ fn limiter<'a>(
         Some(kind) => devices.iter().find(|fit| fit.series.kind == kind).ok_or_else(|| {
             Error::NoSuchResource { trial: trial.to_string(), resource: kind.label() }
         }),
-        None => Ok(tighter(main, devices).unwrap_or(main)),
+        None => Ok(full(main, devices).or_else(|| tighter(main, devices)).unwrap_or(main)),
     }
+}
+
+/// The threads that answer, if all of them were occupied while the CPU had room.
+fn full<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
+    let of_threads = |fit: &&Fitted| fit.series.kind == ResourceKind::Answering;
+    let threads = devices.iter().find(of_threads).filter(|fit| fit.may_limit())?;
+    let saturated =
+        |fit: &Fitted| fit.standings.iter().filter(|one| **one == Standing::Saturation).count();
+    let busy = main.series.uses.iter().flatten().map(|used| used.busy()).fold(0.0, f64::max);
+    let has_room = busy < CPU_FULL_PERCENT;
+    (saturated(threads) >= saturation::SATURATED_MIN && has_room).then_some(threads)
 }
 
 /// The device that is exhausted before the CPU time, if there is one. A device of which only a
 /// bound is known is none: others use it, too. If the CPU time has no capacity, a device counts
 /// only if the data reach a high use of it.
 fn tighter<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
+    // Threads that wait for the CPU are occupied, too, and their line is near that of the CPU.
+    let before = |fit: &Fitted| match fit.series.kind {
+        ResourceKind::Answering => THREADS_BEFORE,
+        _ => 1.0,
+    };
     let least = |fit: &Fitted| match main.limit() {
-        Some(limit) => fit.is_known() && fit.limit().is_some_and(|other| other < limit),
+        Some(limit) => {
+            fit.is_known() && fit.limit().is_some_and(|other| other < before(fit) * limit)
+        }
+        // The number of threads is known, and each request occupies one as long at all loads.
+        None if fit.series.kind == ResourceKind::Answering => {
+            fit.limit().is_some() && fit.is_known()
+        }
         None => fit.limit().is_some() && fit.reach() >= regress::REACH_MIN,
     };
     let closer = |a: &&Fitted, b: &&Fitted| {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
+use super::answers::Answers;
 use super::causes::Cause;
 use super::classes::ClassTable;
 use super::cost::CostTable;
@@ -57,6 +58,8 @@ pub struct Analysis {
     pub counters: Option<HardwareCounters>,
     /// Turns of the event loop, and busy periods, if they were counted.
     pub stretches: Option<Stretches>,
+    /// What keeps threads from answering, if it was seen.
+    pub answers: Option<Answers>,
     /// Lock waits, if they were sampled.
     pub waits: Option<Waits>,
     /// File access, if it was sampled.

@@ -34,6 +34,8 @@ pub enum ResourceKind {
     Disk,
     /// A network card, by its busier direction.
     Nic,
+    /// The threads that answer one request at a time, by the time in which requests occupy them.
+    Answering,
 }
 
 impl ResourceKind {
@@ -47,12 +49,13 @@ impl ResourceKind {
             ResourceKind::Interrupts => "interrupts",
             ResourceKind::Disk => "disk",
             ResourceKind::Nic => "card",
+            ResourceKind::Answering => "threads that answer",
         }
     }
 
     /// Whether it is CPU time.
     pub(super) fn is_cpu_time(self) -> bool {
-        !matches!(self, ResourceKind::Disk | ResourceKind::Nic)
+        !matches!(self, ResourceKind::Disk | ResourceKind::Nic | ResourceKind::Answering)
     }
 
     /// Whether it is CPU time of the server or the machine, with known modes and procedures.

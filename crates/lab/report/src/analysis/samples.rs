@@ -47,16 +47,6 @@ pub(super) fn mode(mode: FrameMode) -> &'static str {
     }
 }
 
-/// The name of a sample's owner.
-pub(crate) fn owner_name(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Server => "server",
-        Owner::Recorder => "recorder",
-        Owner::Other => "others",
-        Owner::Idle => "idle",
-    }
-}
-
 /// The index of each interval, by its number.
 pub(super) fn places(intervals: &[Interval]) -> HashMap<u64, usize> {
     intervals.iter().enumerate().map(|(at, interval)| (interval.index, at)).collect()

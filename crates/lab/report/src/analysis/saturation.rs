@@ -12,7 +12,7 @@ use super::fit::Fitted;
 use super::{PHASE_SATURATION, causes, median};
 
 /// Fewest saturated intervals that are a measured capacity.
-const SATURATED_MIN: usize = 3;
+pub(super) const SATURATED_MIN: usize = 3;
 /// Saturated intervals with at least this part of the highest of their rates are the capacity. With
 /// few connections a server that never sleeps still has less to do at once than with many.
 const NEAR_HIGHEST: f64 = 0.85;

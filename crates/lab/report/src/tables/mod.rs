@@ -5,9 +5,7 @@ mod samplers;
 
 use regress::{AtObjective, LoadLine, Why};
 
-use crate::analysis::{
-    Analysis, CapacityFigure, Flame, FlameUnit, LatencyBin, MODEL_BUSY, not_physical,
-};
+use crate::analysis::{Analysis, CapacityFigure, LatencyBin, MODEL_BUSY, not_physical};
 use crate::facts::{goal, losses as all_losses};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, level, or_none, percent, rate, thousands, three,
@@ -16,7 +14,7 @@ use crate::table::Table;
 use trial::Capability;
 
 pub(crate) use costs::us;
-pub(crate) use samplers::{files, lock_waits, stretches};
+pub(crate) use samplers::{files, lock_waits, stretches, upstreams};
 
 /// The tables that come first: capacity, CPU time, resources, and what a request costs.
 pub(crate) fn first(analysis: &Analysis) -> Vec<Table> {
@@ -232,51 +230,6 @@ pub(crate) fn intervals(analysis: &Analysis) -> Table {
         ],
         note,
     )
-}
-
-/// The title of the flame graph.
-pub(crate) fn flame_title(flame: &Flame) -> &'static str {
-    match flame.unit {
-        FlameUnit::UsPerRequest => "CPU time of one more request, by call stack",
-        FlameUnit::SampledMs => "Sampled CPU time, by call stack",
-    }
-}
-
-/// What the width of the flame graph shows.
-pub(crate) fn flame_width(flame: &Flame) -> String {
-    let total = flame.written(flame.total);
-    match flame.unit {
-        FlameUnit::UsPerRequest => format!("width: CPU time of one more request, {total} in total"),
-        FlameUnit::SampledMs => {
-            format!(
-                "width: CPU time sampled, {total} in total; no line gives the cost of a request"
-            )
-        }
-    }
-}
-
-/// How to read the flame graph, and what it leaves out.
-pub(crate) fn flame_note(flame: &Flame) -> String {
-    let mut note = format!(
-        "{}; n = {} samples in {} stacks; frames with fewer than {} samples are merged into their \
-         callers",
-        flame_width(flame),
-        thousands(flame.samples as f64),
-        thousands(flame.stacks as f64),
-        flame.samples_min
-    );
-    if flame.left_out < 0.0 {
-        let parts = match flame.left_out_frames {
-            1 => "one part with a negative value".to_string(),
-            count => format!("{count} parts with negative values"),
-        };
-        note.push_str(&format!(
-            "; {parts}, {} in total, cannot be drawn: the drawing shows {}",
-            flame.written(flame.left_out),
-            flame.written(flame.drawn)
-        ));
-    }
-    note
 }
 
 /// What was lost.

@@ -1,12 +1,12 @@
-//! Tables of lock waits, of file access and of turns.
+//! Tables of lock waits, of file access, of turns and of waits for other servers.
 
 use trial::files::Direction;
 use trial::profile::Owner;
 use trial::waits::LockKind;
 
 use crate::analysis::{
-    Counted, Files, FilesOfSize, Stretches, StretchesOfSize, WaitFigures, Waits, WaitsAtPlace,
-    owner_name,
+    Answers, Counted, Files, FilesOfSize, Stretches, StretchesOfSize, WaitFigures, Waits,
+    WaitsAtPlace,
 };
 use crate::format::{NONE, fixed, latency, latency_fine, or_none, percent, rate, thousands};
 use crate::table::{Column, Table};
@@ -32,7 +32,7 @@ pub(crate) fn lock_waits(waits: &Waits) -> Vec<Table> {
             rows,
             &[
                 ("<lock", &|row| row.0.label().to_string()),
-                ("<owner", &|row| owner_name(row.1).to_string()),
+                ("<owner", &|row| row.1.name().to_string()),
                 ("waits", &|row| thousands(row.2.waits as f64)),
                 ("total", &|row| latency(row.2.total_us)),
                 ("mean", &|row| latency(row.2.mean_us)),
@@ -158,6 +158,34 @@ pub(crate) fn stretches(found: &Stretches) -> Table {
         table.rows.iter_mut().for_each(|row| row.truncate(5));
     }
     table
+}
+
+/// What requests wait for.
+pub(crate) fn upstreams(found: &Answers) -> Table {
+    let threads = match (found.threads, found.are_all) {
+        (None, _) => "its threads take several requests at a time".to_owned(),
+        (Some(all), true) => format!(
+            "{all} threads answer, each one request at a time, and a request occupies one for {}; \
+             {} % of the requests had waited for a thread",
+            latency(found.occupied_us),
+            percent(found.late_percent)
+        ),
+        (Some(most), false) => format!(
+            "at most {most} threads were occupied at once, each for {} a request, and no request \
+             waited for one",
+            latency(found.occupied_us)
+        ),
+    };
+    Table::of(
+        "Waits of a request for other servers",
+        &found.upstreams,
+        &[
+            ("<server", &|row| row.peer.clone()),
+            ("waits", &|row| fixed(row.waits, 2)),
+            ("time", &|row| latency(row.us_per_request)),
+        ],
+        format!("from a send on a connection to the next receive; {threads}"),
+    )
 }
 
 fn fine(us: f64) -> String {

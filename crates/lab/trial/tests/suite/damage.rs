@@ -61,8 +61,8 @@ fn a_newer_schema_is_reported_with_both_versions() {
     let later = rusqlite::Connection::open(&path).unwrap();
     later.pragma_update(None, "user_version", trial::SCHEMA_VERSION + 1).unwrap();
     drop(later);
-    assert!(why(&path).contains("newer schema 6, this plimsoll reads up to 5"));
-    assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 6, .. })));
+    assert!(why(&path).contains("newer schema 7, this plimsoll reads up to 6"));
+    assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 7, .. })));
 }
 
 #[test]

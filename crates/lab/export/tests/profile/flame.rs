@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use report::export::{CollapsedBy, collapsed, svg_flame};
+use export::{CollapsedBy, collapsed, svg_flame};
 use report::{Analysis, Error, FlameFrame, FlameUnit, Options, analyse, html};
 use trial::profile::Owner;
 

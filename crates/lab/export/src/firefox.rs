@@ -13,9 +13,9 @@ use fxprof_processed_profile::{
 use trial::profile::{FrameMode, Owner, SampleRow};
 use trial::{Interval, Trial};
 
-use super::no_profile;
-use crate::Error;
-use crate::analysis::{Analysis, frame_label, owner_name};
+use crate::no_profile;
+use report::Error;
+use report::{Analysis, frame_label};
 
 /// The profile of a trial, JSON.
 ///
@@ -67,7 +67,7 @@ impl<'a> Written<'a> {
         let mut threads = HashMap::new();
         let mut counter = None;
         for (owner, pid) in [(Owner::Server, pid), (Owner::Recorder, 0), (Owner::Other, 0)] {
-            let name = if owner == Owner::Server { server } else { owner_name(owner) };
+            let name = if owner == Owner::Server { server } else { owner.name() };
             let process = profile.add_process(name, pid, zero);
             let thread = profile.add_thread(process, pid, zero, true);
             profile.set_thread_name(thread, name);

@@ -13,6 +13,8 @@
 //! Names are those of the report, with the characters replaced that a format does not allow. Idle
 //! samples are not exported.
 
+#![forbid(unsafe_code)]
+
 mod collapsed;
 mod csv;
 mod firefox;
@@ -24,8 +26,8 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-use crate::Error;
-use crate::analysis::Analysis;
+use report::Analysis;
+use report::Error;
 use trial::Trial;
 use trial::profile::Owner;
 

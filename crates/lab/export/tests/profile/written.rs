@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
+use export::{Exported, csv, firefox, otlp, parquet as to_parquet, pprof};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
-use report::export::{Exported, csv, firefox, otlp, parquet as to_parquet, pprof};
 use report::{Analysis, Error, Options, analyse};
 use serde_json::Value;
 use trial::Trial;

@@ -23,11 +23,11 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use trial::Trial;
 
-use super::tables::{Column, Table, Values, tables};
-use super::{Exported, server_name};
-use crate::Error;
-use crate::analysis::Analysis;
-use crate::format;
+use crate::tables::{Column, Table, Values, tables};
+use crate::{Exported, server_name};
+use report::Analysis;
+use report::Error;
+use report::format;
 
 /// The tables of a trial, one file for each day (UTC) in which it has intervals.
 ///

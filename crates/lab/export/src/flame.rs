@@ -5,11 +5,10 @@ use inferno::flamegraph::color::{BackgroundColor, MultiPalette, Palette};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use trial::Trial;
 
-use super::collapsed::{collapse, of_flame, written};
-use super::{no_profile, server_name};
-use crate::Error;
-use crate::analysis::{Analysis, FlameUnit};
-use crate::tables;
+use crate::collapsed::{collapse, of_flame, written};
+use crate::{no_profile, server_name};
+use report::Error;
+use report::{Analysis, FlameUnit};
 
 /// Inferno counts in whole numbers: thousandths of the displayed unit.
 const PARTS: f64 = 1e3;
@@ -24,10 +23,10 @@ pub fn svg_flame(trial: &Trial, analysis: &Analysis) -> Result<String, Error> {
     // A width is shown in nanoseconds per request, or in microseconds sampled.
     let lines = written(&of_flame(flame, server_name(trial), 1e3 * PARTS));
     let mut options = Options::default();
-    options.title = format!("{} ({})", tables::flame_title(flame), analysis.trial.server);
+    options.title = format!("{} ({})", flame.title(), analysis.trial.server);
     // The subtitle has only one line. The full note is a comment in the file, and in the report.
-    options.subtitle = Some(tables::flame_width(flame));
-    options.notes = tables::flame_note(flame);
+    options.subtitle = Some(flame.width());
+    options.notes = flame.note();
     options.count_name = match flame.unit {
         FlameUnit::UsPerRequest => "ns of one more request".to_string(),
         FlameUnit::SampledMs => "µs sampled".to_string(),

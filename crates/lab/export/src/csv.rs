@@ -3,9 +3,9 @@
 
 use trial::Trial;
 
-use super::Exported;
-use super::tables::{Table, Values, tables};
-use crate::analysis::Analysis;
+use crate::Exported;
+use crate::tables::{Table, Values, tables};
+use report::Analysis;
 
 /// The tables of a trial.
 pub fn csv(trial: &Trial, analysis: &Analysis) -> Vec<Exported> {

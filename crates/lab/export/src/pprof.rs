@@ -15,9 +15,9 @@ use prost::Message;
 use trial::Trial;
 use trial::profile::{FrameMode, Owner};
 
-use super::{no_profile, server_name};
-use crate::Error;
-use crate::analysis::{Analysis, FlameUnit, frame_label, owner_name};
+use crate::{no_profile, server_name};
+use report::Error;
+use report::{Analysis, FlameUnit, frame_label};
 
 /// Number of requests whose cost is the last value of a sample.
 const REQUESTS: f64 = 1e6;
@@ -53,7 +53,7 @@ struct Row {
     cost: f64,
 }
 
-fn costs(analysis: &Analysis) -> Option<&crate::Flame> {
+fn costs(analysis: &Analysis) -> Option<&report::Flame> {
     analysis.flame.as_ref().filter(|flame| flame.unit == FlameUnit::UsPerRequest)
 }
 
@@ -62,7 +62,7 @@ fn rows(trial: &Trial, analysis: &Analysis) -> Vec<Row> {
     let cost: HashMap<(Owner, u32), f64> = flame.map_or_else(HashMap::new, |flame| {
         flame.by_stack.iter().map(|stack| ((stack.owner, stack.stack), stack.value)).collect()
     });
-    let mut rows: Vec<Row> = super::by_stack(trial)
+    let mut rows: Vec<Row> = crate::by_stack(trial)
         .into_iter()
         .map(|((owner, stack), (samples, ns))| {
             let cost = cost.get(&(owner, stack)).copied().unwrap_or(0.0);
@@ -102,7 +102,7 @@ impl Builder {
             };
             let mut value = vec![row.samples, row.ns];
             value.extend(has_costs.then_some((row.cost * REQUESTS).round() as i64));
-            let label = vec![Label { key, str: self.string(owner_name(row.owner)) }];
+            let label = vec![Label { key, str: self.string(row.owner.name()) }];
             self.profile.sample.push(Sample { location_id, value, label });
         }
         self.head(trial);

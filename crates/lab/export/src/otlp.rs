@@ -18,9 +18,9 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 use trial::Trial;
 
-use super::{pprof, server_name};
-use crate::Error;
-use crate::analysis::Analysis;
+use crate::{pprof, server_name};
+use report::Analysis;
+use report::Error;
 
 /// The profile of a trial: an `ExportProfilesServiceRequest` with one profile for each kind of
 /// value.

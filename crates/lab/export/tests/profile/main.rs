@@ -4,9 +4,9 @@
 // A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
-mod export;
 mod flame;
 mod made;
+mod written;
 
 use made::{groups_1998, hour_of_table_16, known, new_day, old_day};
 use report::{

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use trial::Trial;
 use trial::profile::{FrameMode, Owner};
 
-use super::{by_stack, no_profile, server_name};
-use crate::Error;
-use crate::analysis::{Analysis, Flame, FlameFrame, FlameUnit, frame_label, owner_name};
+use crate::{by_stack, no_profile, server_name};
+use report::Error;
+use report::{Analysis, Flame, FlameFrame, FlameUnit, frame_label};
 
 /// Picoseconds per microsecond. A cost per request is written in whole picoseconds.
 const PS_PER_US: f64 = 1e6;
@@ -58,7 +58,7 @@ fn samples(trial: &Trial) -> Lines {
     for ((owner, stack), (samples, _)) in by_stack(trial) {
         let mut line = match owner {
             Owner::Server => plain(server_name(trial)),
-            owner => owner_name(owner).to_string(),
+            owner => owner.name().to_string(),
         };
         for frame in trial.stack_frames(stack).rev() {
             push(&mut line, &frame_label(frame), frame.mode == FrameMode::Kernel);

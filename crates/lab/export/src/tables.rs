@@ -27,8 +27,8 @@ use trial::{
     Histogram, Interval, LatencyRow, LatencySource, Modes, ProcessTimes, ThreadTimes, Trial,
 };
 
-use super::collapsed::plain;
-use crate::analysis::{Analysis, CostRow, CostTable, Standing, frame_label, owner_name};
+use crate::collapsed::plain;
+use report::{Analysis, CostRow, CostTable, Standing, frame_label};
 
 /// A table by columns, all of one length.
 #[derive(Debug)]
@@ -313,7 +313,7 @@ fn profile(trial: Option<&Trial>) -> Table {
     let rows: Vec<&SampleRow> = samples.filter(|row| row.owner != Owner::Idle).collect();
     Columns::of(&rows)
         .count("interval", |row| Some(row.interval))
-        .text("owner", |row| Some(owner_name(row.owner).to_string()))
+        .text("owner", |row| Some(row.owner.name().to_string()))
         .whole("stack", |row| stacks.get(row.stack as usize).copied())
         .count("samples", |row| Some(row.samples.into()))
         .whole("cpu_ns", |row| Some(row.ns))
@@ -338,7 +338,7 @@ fn locks(trial: Option<&Trial>) -> Table {
     Columns::of(&rows)
         .count("interval", |row| Some(row.interval))
         .text("kind", |row| Some(row.kind.label().to_string()))
-        .text("owner", |row| Some(owner_name(row.owner).to_string()))
+        .text("owner", |row| Some(row.owner.name().to_string()))
         .whole("stack", |row| stacks.get(row.stack as usize).copied())
         .count("futex_pid", |row| row.word.map(|word| word.pid.into()))
         .whole("futex_address", |row| row.word.map(|word| word.address.cast_signed()))

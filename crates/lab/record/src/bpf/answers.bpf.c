@@ -1,0 +1,260 @@
+/*
+ * What keeps the observed threads from answering: whether a thread takes one request at a time, for
+ * how long the request occupies the thread, how many threads are occupied at once, how long
+ * requests wait in the sockets before a thread reads them, and for which other servers the server
+ * waits.
+ *
+ *   receive from a client        occupies the thread, if nothing does
+ *   send to that client          the thread is free again; a further send was a part of the answer
+ *   receive from another client  the thread has several requests at a time: an event loop
+ *
+ *   send to another server       begins a wait on that connection
+ *   receive on it                ends the wait
+ *
+ * Sums are per CPU and never reset; user space takes differences. It also attaches and detaches the
+ * programs.
+ */
+#include "common.h"
+
+#define MSG_PEEK 2
+#define MSG_TRUNC 32
+
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+
+/* Kinds of the map `unseen`. */
+#define NO_ROOM_THREADS 0
+#define NO_ROOM_CONNECTIONS 1
+#define NO_ROOM_PEERS 2
+
+/* The kernel notes when data came in ticks: what waited for one tick may not have waited. */
+#define TICKS_LATE 2
+
+static u64 (*const jiffies)(void) = (void *)118;
+
+struct in6_addr {
+	u64 unused;
+} KERNEL_STRUCT;
+
+struct sock_common {
+	u16 skc_num;
+	u16 skc_family;
+	u16 skc_dport;
+	u32 skc_daddr;
+	struct in6_addr skc_v6_daddr;
+} KERNEL_STRUCT;
+
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_protocol;
+} KERNEL_STRUCT;
+
+struct inet_connection_sock {
+	struct {
+		u32 lrcvtime;
+	} icsk_ack;
+} KERNEL_STRUCT;
+
+#define IPPROTO_TCP 6
+
+struct thread {
+	/* The client's socket of which data was received last. */
+	u64 sock;
+	/* Since when its request occupies the thread; 0 if none does. */
+	u64 since_ns;
+	/* Its last send, if the answer has begun. */
+	u64 sent_ns;
+};
+
+MAP(threads, MAP_HASH, 16384, u32, struct thread);
+
+/* When a connection to another server was sent to, since the last receive on it. */
+MAP(asked, MAP_HASH, 16384, u64, u64);
+
+struct peer {
+	u64 address[2];
+	u16 port;
+	u16 family;
+	u32 unused;
+};
+
+struct waits {
+	u64 waits;
+	u64 waited_ns;
+};
+
+MAP(peers, MAP_HASH, 256, struct peer, struct waits);
+
+/* The ports on which the server listens, a bit for each. User space sets them. */
+MAP(ports, MAP_ARRAY, 1024, u32, u64);
+
+/* How many threads are occupied. */
+MAP(occupied, MAP_ARRAY, 1, u32, u64);
+
+struct sums {
+	u64 served;
+	u64 overlapped;
+	u64 occupied_ns;
+	u64 begun;
+	u64 late;
+	u64 late_ticks;
+	/* The most threads that this CPU saw occupied at once. */
+	u64 at_once;
+	/* The ticks, and the time when they were read. */
+	u64 ticks;
+	u64 ticks_ns;
+};
+
+MAP(sums, MAP_PERCPU_ARRAY, 1, u32, struct sums);
+
+ALWAYS_INLINE struct sums *own_sums(void)
+{
+	u32 only = 0;
+
+	return map_lookup(&sums, &only);
+}
+
+ALWAYS_INLINE int is_client(struct sock *sock)
+{
+	u32 port = sock->__sk_common.skc_num, family = sock->__sk_common.skc_family, word = port >> 6;
+
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	u64 *bits = map_lookup(&ports, &word);
+	return bits && *bits >> (port & 63) & 1;
+}
+
+/* A request begins to occupy the thread. */
+ALWAYS_INLINE void begins(struct thread *thread, struct sums *sums, struct sock *sock, u64 now)
+{
+	u32 only = 0, came = 0;
+	u64 ticks = jiffies(), *count = map_lookup(&occupied, &only);
+
+	thread->since_ns = now;
+	thread->sent_ns = 0;
+	sums->begun++;
+	sums->ticks = ticks;
+	sums->ticks_ns = now;
+	if (count) {
+		__sync_fetch_and_add(count, 1);
+		if (*count > sums->at_once)
+			sums->at_once = *count;
+	}
+	if (sock->sk_protocol != IPPROTO_TCP)
+		return;
+	READ(came, ((struct inet_connection_sock *)sock)->icsk_ack.lrcvtime);
+	u32 waited = (u32)ticks - came;
+	if (waited >= TICKS_LATE && waited < 1u << 31) {
+		sums->late++;
+		sums->late_ticks += waited;
+	}
+}
+
+ALWAYS_INLINE void ends(struct thread *thread, struct sums *sums, u64 now)
+{
+	u32 only = 0;
+	u64 *count = map_lookup(&occupied, &only);
+
+	if (now > thread->since_ns)
+		sums->occupied_ns += now - thread->since_ns;
+	sums->served++;
+	thread->since_ns = 0;
+	if (count && *count)
+		__sync_fetch_and_add(count, -1);
+}
+
+ALWAYS_INLINE void received_of_client(u32 tid, struct sock *sock, u64 now)
+{
+	struct sums *sums = own_sums();
+	struct thread *thread = map_lookup(&threads, &tid);
+
+	if (!thread) {
+		struct thread first = {};
+		if (map_update(&threads, &tid, &first, NOEXIST))
+			count_unseen(NO_ROOM_THREADS);
+		thread = map_lookup(&threads, &tid);
+	}
+	if (!thread || !sums)
+		return;
+	if (!thread->since_ns)
+		begins(thread, sums, sock, now);
+	else if (thread->sock != (u64)sock)
+		sums->overlapped++;
+	thread->sock = (u64)sock;
+}
+
+ALWAYS_INLINE void received_of_other(struct sock *sock, u64 now)
+{
+	u64 key = (u64)sock, *since = map_lookup(&asked, &key);
+	struct peer peer = {};
+	struct waits first = {};
+
+	if (!since)
+		return;
+	u64 waited_ns = now > *since ? now - *since : 0;
+	map_delete(&asked, &key);
+	peer.family = sock->__sk_common.skc_family;
+	if (peer.family == AF_INET6)
+		READ(peer.address, sock->__sk_common.skc_v6_daddr);
+	else if (peer.family == AF_INET)
+		peer.address[0] = sock->__sk_common.skc_daddr;
+	if (peer.family != AF_UNIX)
+		peer.port = sock->__sk_common.skc_dport;
+	struct waits *waits = map_lookup(&peers, &peer);
+	if (!waits) {
+		if (map_update(&peers, &peer, &first, NOEXIST))
+			count_unseen(NO_ROOM_PEERS);
+		waits = map_lookup(&peers, &peer);
+	}
+	if (waits) {
+		__sync_fetch_and_add(&waits->waits, 1);
+		__sync_fetch_and_add(&waits->waited_ns, waited_ns);
+	}
+}
+
+SEC("tp_btf/sock_recv_length")
+int received(u64 *ctx)
+{
+	struct sock *sock = (void *)ctx[0];
+	u64 both = current_pid_tgid();
+
+	if ((s32)ctx[1] <= 0 || (ctx[2] & (MSG_PEEK | MSG_TRUNC)) || !is_observed(both >> 32))
+		return 0;
+	if (is_client(sock))
+		received_of_client(both, sock, now_ns());
+	else
+		received_of_other(sock, now_ns());
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int sent(u64 *ctx)
+{
+	struct sock *sock = (void *)ctx[0];
+	u64 both = current_pid_tgid(), key = (u64)sock;
+	u32 tid = both;
+
+	if ((s32)ctx[1] <= 0 || !is_observed(both >> 32))
+		return 0;
+	u64 now = now_ns();
+	u32 family = sock->__sk_common.skc_family;
+	if (!is_client(sock)) {
+		/* A socket without a peer, such as a resolver's, is not known by its address. */
+		int is_connected = family == AF_UNIX || sock->__sk_common.skc_dport;
+		if ((family == AF_INET || family == AF_INET6 || family == AF_UNIX) && is_connected &&
+		    map_update(&asked, &key, &now, NOEXIST) && !map_lookup(&asked, &key))
+			count_unseen(NO_ROOM_CONNECTIONS);
+		return 0;
+	}
+	struct sums *sums = own_sums();
+	struct thread *thread = map_lookup(&threads, &tid);
+	if (!sums || !thread || thread->sock != (u64)sock)
+		return 0;
+	if (thread->since_ns)
+		ends(thread, sums, now);
+	else if (thread->sent_ns && now > thread->sent_ns)
+		sums->occupied_ns += now - thread->sent_ns;
+	thread->sent_ns = now;
+	return 0;
+}
