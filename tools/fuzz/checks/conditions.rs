@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 use cel::extractors::This;
 use cel::{Context, Env, Value, extensions};
-use conditions::{Builder, Facts, Lists, ResponseFacts, Scope, TlsNames, check, hidden_by};
+use conditions::{Builder, Facts, Lists, ResponseFacts, Scope, Sent, TlsNames, check, hidden_by};
 use http1::{Limits, Scratch, parse_request, parse_response};
 
 /// The conditions of one input that are compiled together.
@@ -263,10 +263,16 @@ fn with_facts(request: &Request, look: impl FnOnce(&Facts<'_>)) {
     let response = parse_response(response.as_bytes(), &mut scratch.1, &limits);
     let (head, response) = (head.expect("valid").expect("whole"), response.expect("valid"));
     let response = response.expect("whole");
+    let target = format!("{}?{}", request.path, request.query);
     look(&Facts {
         host: request.host.as_bytes(),
         path: request.path.as_bytes(),
         query: request.query.as_bytes(),
+        sent: Sent {
+            authority: request.host.as_bytes(),
+            path_and_query: target.as_bytes(),
+            tunnel_port: None,
+        },
         method: request.method.as_bytes(),
         scheme: request.scheme,
         listener: request.listener,

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use conditions::{Builder, Conditions, Facts, Id, Lists, ResponseFacts, Scope};
+use conditions::{Builder, Conditions, Facts, Id, Lists, ResponseFacts, Scope, Sent};
 use http1::{Limits, Scratch, parse_request, parse_response};
 
 /// Many short rounds, so that some rounds are not interrupted.
@@ -64,6 +64,11 @@ fn main() {
         host: b"www.example.com",
         path: b"/shop/items/4711.html",
         query: b"page=2&sort=price",
+        sent: Sent {
+            authority: b"www.example.com",
+            path_and_query: b"/shop/items/4711.html?page=2&sort=price",
+            tunnel_port: None,
+        },
         method: b"GET",
         scheme: "https",
         listener: "main",

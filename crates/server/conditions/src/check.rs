@@ -130,6 +130,8 @@ impl Checker<'_> {
             "host" => Typed::Text(Text::Host),
             "path" => Typed::Text(Text::Path),
             "query" => Typed::Text(Text::Query),
+            "url" => Typed::Text(Text::Url),
+            "target" => Typed::Text(Text::Target),
             "method" => Typed::Text(Text::Method),
             "scheme" => Typed::Text(Text::Scheme),
             "listener" => Typed::Text(Text::Listener),

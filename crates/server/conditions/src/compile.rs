@@ -158,6 +158,8 @@ pub(crate) enum Source {
     Response(Name, Box<[u8]>),
     Cookie(Box<[u8]>),
     Arg(Box<[u8]>),
+    Url,
+    Target,
     Lower(Operand),
     Mapped(Arc<Map>, Operand),
 }
@@ -382,7 +384,7 @@ fn each_slot_of<'t>(text: &'t Text, look: &mut dyn FnMut(&'t Text)) {
             each_slot_of(of, look);
             look(text);
         }
-        Text::Of(..) => look(text),
+        Text::Of(..) | Text::Url | Text::Target => look(text),
         _ => {}
     }
 }
@@ -448,7 +450,9 @@ fn operand(text: &Text, sources: &Interned<Text>) -> Operand {
         Text::Sni => Operand::Sni,
         Text::ClientSubject => Operand::ClientSubject,
         Text::Literal(value) => Operand::Literal(value.clone()),
-        Text::Of(..) | Text::Lower(_) | Text::Mapped(..) => Operand::Slot(sources.numbers[text]),
+        Text::Of(..) | Text::Url | Text::Target | Text::Lower(_) | Text::Mapped(..) => {
+            Operand::Slot(sources.numbers[text])
+        }
     }
 }
 
@@ -458,9 +462,11 @@ fn source(text: &Text, sources: &Interned<Text>) -> Source {
         Text::Of(Table::Response, name) => Source::Response(Name::from_bytes(name), name.clone()),
         Text::Of(Table::Cookies, name) => Source::Cookie(name.clone()),
         Text::Of(Table::Args, name) => Source::Arg(name.clone()),
+        Text::Url => Source::Url,
+        Text::Target => Source::Target,
         Text::Lower(of) => Source::Lower(operand(of, sources)),
         Text::Mapped(map, of) => Source::Mapped(Arc::clone(map), operand(of, sources)),
-        _ => unreachable!("variables and literals have no slot"),
+        _ => unreachable!("other variables and literals have no slot"),
     }
 }
 

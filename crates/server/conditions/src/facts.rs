@@ -15,6 +15,8 @@ pub struct Facts<'f> {
     pub path: &'f [u8],
     /// The query without its question mark; empty if there is none.
     pub query: &'f [u8],
+    /// The URL as the client has sent it.
+    pub sent: Sent<'f>,
     /// The method.
     pub method: &'f [u8],
     /// `http` or `https`.
@@ -38,6 +40,17 @@ pub struct Facts<'f> {
     /// The facts about the response. Without them, terms on the response read `status` 0, `size`
     /// -1 and no fields.
     pub response: Option<ResponseFacts<'f>>,
+}
+
+/// A URL as the client has sent it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent<'f> {
+    /// The authority, with or without a port.
+    pub authority: &'f [u8],
+    /// The path and the query.
+    pub path_and_query: &'f [u8],
+    /// The port of a request for a tunnel. Such a request has no path.
+    pub tunnel_port: Option<u16>,
 }
 
 /// The facts about a response.
@@ -76,15 +89,15 @@ pub struct Reads(u32);
 impl Reads {
     /// No facts.
     pub const NONE: Reads = Reads(0);
-    /// `host`
+    /// `host` and `url`
     pub const HOST: Reads = Reads(1);
-    /// `path`
+    /// `path`, `url` and `target`
     pub const PATH: Reads = Reads(1 << 1);
-    /// `query`
+    /// `query`, `url` and `target`
     pub const QUERY: Reads = Reads(1 << 2);
     /// `method`
     pub const METHOD: Reads = Reads(1 << 3);
-    /// `scheme`
+    /// `scheme` and `url`
     pub const SCHEME: Reads = Reads(1 << 4);
     /// `listener` and `port`
     pub const LISTENER: Reads = Reads(1 << 5);

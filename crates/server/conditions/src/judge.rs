@@ -10,6 +10,7 @@ use crate::facts::Facts;
 use crate::limits::{BITS_MAX, SLOTS_IN_PLACE_MAX};
 use crate::networks::canonical;
 use crate::scratch::Scratch;
+use crate::sent;
 use crate::syntax::Order;
 use crate::value::{self, Value};
 
@@ -285,6 +286,8 @@ impl<'c, 'f> Judge<'c, 'f> {
                 Value::Given(value::cookie(&facts.fields, name).unwrap_or_default())
             }
             Source::Arg(name) => value::arg(facts.query, name, scratch),
+            Source::Url => sent::url(facts, scratch),
+            Source::Target => sent::target(&facts.sent, scratch),
             Source::Lower(of) => {
                 let of = self.value(of);
                 let copy = self.scratch.copy(of);

@@ -64,6 +64,7 @@ mod pattern;
 mod plan;
 mod scan;
 mod scratch;
+mod sent;
 mod syntax;
 mod tree;
 mod value;
@@ -71,7 +72,7 @@ mod value;
 use std::collections::BTreeSet;
 
 pub use compile::{Builder, Conditions, Id};
-pub use facts::{Facts, Reads, ResponseFacts, Scope, TlsNames};
+pub use facts::{Facts, Reads, ResponseFacts, Scope, Sent, TlsNames};
 pub use implied::hidden_by;
 pub use judge::{Judge, Term};
 pub use lists::Lists;

@@ -2,8 +2,8 @@
 
 /// Variables that are strings, numbers or addresses.
 pub(crate) const PLAIN: &[&str] = &[
-    "host", "path", "query", "method", "scheme", "listener", "port", "client", "user", "hour",
-    "minute", "weekday", "random", "status", "size",
+    "host", "path", "query", "url", "target", "method", "scheme", "listener", "port", "client",
+    "user", "hour", "minute", "weekday", "random", "status", "size",
 ];
 
 /// Variables that have members: `tls.sni`.

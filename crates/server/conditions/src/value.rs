@@ -137,6 +137,6 @@ impl Iterator for Decoded<'_> {
     }
 }
 
-fn digit(byte: u8) -> Option<u8> {
+pub(crate) fn digit(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|digit| digit as u8)
 }

@@ -1,19 +1,21 @@
 //! What conditions read of a request, what they say about it, and what texts repeat of it.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
-use conditions::{Facts, Reads};
+use conditions::{Facts, Reads, Sent};
 use config::{Action, FieldRule, Role};
-use http1::{Fields, ResponseHead};
+use http1::{Fields, ResponseHead, Target};
 use policy::reading::Reading;
 use policy::rules::{RuleSet, response_facts};
 use policy::values::Values;
 use runtime::time;
 use transport::tls::TlsFacts;
 
-use crate::request::Request;
-use crate::seen::{self, Seen, facts_of_head, split};
+use crate::listener::ListenerContext;
+use crate::request::{Request, RequestedUri};
+use crate::seen::{self, Seen};
 
 /// What conditions read that is noted once for each request.
 const DRAWN: [Reads; 3] = [Reads::TLS, Reads::RANDOM, Reads::TIME];
@@ -33,26 +35,25 @@ impl Request {
 
     /// The facts of the request, without its host and path, whose readings are judged.
     pub(crate) fn facts(&self) -> Facts<'_> {
-        let uri = self.requested_uri();
-        let path = uri.as_ref().map_or(&b""[..], |uri| uri.path);
-        let scheme = uri.map_or(self.listener.scheme, |uri| uri.realm.scheme);
+        let url = (self.requested_uri(), self.target());
         let seen = self.seen.as_deref();
         Facts {
-            scheme: scheme.name(),
             client: self.peer.ip().to_canonical(),
             user: self.user.as_deref(),
             tls: seen.map(|seen| &seen.tls),
             now_s: seen.map_or_else(|| time::wall_ms() / 1000, |seen| seen.now_s),
             random: seen.map_or(0.0, |seen| seen.random),
-            ..facts_of_head(&self.listener, (self.method_bytes(), self.fields()), path)
+            ..facts_of_head(&self.listener, (self.method_bytes(), self.fields()), url)
         }
     }
 
     /// The same when the response has come. A response is stored for all requests of its key, so
     /// it is judged by the query as it is stored.
     fn facts_of_response(&self) -> Facts<'_> {
-        let (_, query) = split(self.to().stored_path());
-        Facts { query, ..self.facts() }
+        let path_and_query = self.to().stored_path();
+        let facts = self.facts();
+        let sent = Sent { path_and_query, ..facts.sent };
+        Facts { query: query(path_and_query), sent, ..facts }
     }
 
     /// Judges the rules that read the response. The head is that of the upstream, before any
@@ -159,5 +160,46 @@ impl Request {
     /// What is done with the request, with the captures and values of its text replaced.
     pub(crate) fn expanded_action(&self, reading: Reading<'_>) -> Option<Action> {
         self.snapshot.routes.expanded_action(&self.chosen?, &self.values(reading))
+    }
+}
+
+/// The query without its question mark.
+fn query(path_and_query: &[u8]) -> &[u8] {
+    let at = memchr::memchr(b'?', path_and_query);
+    at.map_or(b"", |at| &path_and_query[at + 1..])
+}
+
+/// What a head says by itself: its method and its fields, and the URL that it asks for.
+pub(crate) fn facts_of_head<'f>(
+    listener: &'f ListenerContext,
+    (method, fields): (&'f [u8], Fields<'f>),
+    (uri, target): (Option<RequestedUri<'f>>, Target<'f>),
+) -> Facts<'f> {
+    let sent = match (uri, target) {
+        (Some(RequestedUri { authority, path, .. }), _) => {
+            Sent { authority, path_and_query: path, tunnel_port: None }
+        }
+        (None, Target::Authority { host, port }) => {
+            Sent { authority: host, tunnel_port: Some(port), ..Sent::default() }
+        }
+        // It is refused for its form.
+        (None, _) => Sent::default(),
+    };
+    Facts {
+        host: b"",
+        path: b"",
+        query: query(sent.path_and_query),
+        sent,
+        method,
+        scheme: uri.map_or(listener.scheme, |uri| uri.realm.scheme).name(),
+        listener: &listener.name,
+        port: listener.address.port(),
+        client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        user: None,
+        fields,
+        tls: None,
+        now_s: 0,
+        random: 0.0,
+        response: None,
     }
 }

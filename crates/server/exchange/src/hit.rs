@@ -19,9 +19,9 @@ use store::Key;
 use crate::cluster::is_of_member;
 pub use crate::coded::Hit;
 use crate::coded::{Chosen, Wish};
+use crate::facts::facts_of_head;
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, hints, requested_uri};
-use crate::seen::facts_of_head;
 use crate::snapshot::Snapshot;
 
 /// The `Cache-Status` of a hit (RFC 9211).
@@ -130,13 +130,11 @@ fn facts_of_hit<'f>(
     head: &RequestHead<'f>,
     uri: &RequestedUri<'f>,
 ) -> Facts<'f> {
-    let (client, now_s) = (path.peer.to_canonical(), path.now_ms / 1000);
-    let scheme = uri.realm.scheme.name();
+    let url = (Some(*uri), head.target);
     Facts {
-        client,
-        now_s,
-        scheme,
-        ..facts_of_head(path.listener, (head.method_bytes, head.fields), uri.path)
+        client: path.peer.to_canonical(),
+        now_s: path.now_ms / 1000,
+        ..facts_of_head(path.listener, (head.method_bytes, head.fields), url)
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use conditions::Facts;
 use config::limits::QUOTAS_MAX;
-use http1::{RequestHead, Target};
+use http1::RequestHead;
 use outcome::Refusal;
 pub use policy::quota::Counted;
 use policy::quota::figures::Judged;
@@ -33,10 +33,10 @@ use upstream::UpstreamBody;
 
 use crate::Exchange;
 use crate::client::{Client, Gone};
+use crate::facts::facts_of_head;
 use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
 use crate::listener::ListenerContext;
 use crate::request::{Request, requested_uri};
-use crate::seen::facts_of_head;
 use crate::snapshot::Snapshot;
 use crate::step::{Cut, Step};
 use crate::unless_left;
@@ -84,15 +84,16 @@ fn who<'w>(
     user: Option<&'w [u8]>,
     head: &'w RequestHead<'w>,
 ) -> Who<'w> {
-    let (authority, path) = match (requested_uri(listener, head.target, head.fields), head.target) {
-        (Some(uri), _) => (uri.authority, uri.path),
-        (None, Target::Authority { host, .. }) => (host, &b"/"[..]),
-        (None, _) => (head.host().unwrap_or_default(), &b"/"[..]),
-    };
+    let url = (requested_uri(listener, head.target, head.fields), head.target);
     let (role, routes) = (listener.role, &*snapshot.routes);
-    let facts = facts_of_head(listener, (head.method_bytes, head.fields), path);
+    let facts = facts_of_head(listener, (head.method_bytes, head.fields), url);
     let facts = Facts { client: peer.to_canonical(), user, now_s: time::wall_ms() / 1000, ..facts };
-    Who { peer, role, user, head, reading: Reading::of(authority, path), routes, facts }
+    let authority = match facts.sent.authority {
+        b"" => head.host().unwrap_or_default(),
+        authority => authority,
+    };
+    let reading = Reading::of(authority, facts.sent.path_and_query);
+    Who { peer, role, user, head, reading, routes, facts }
 }
 
 /// What a request has taken from its quotas.

@@ -270,16 +270,16 @@ impl Request {
     /// Refuses a request to a forward listener for which its condition holds.
     #[inline(never)]
     fn denies_when(&self) -> Result<(), Refusal> {
-        let (authority, path) = match (self.requested_uri(), self.target()) {
-            (Some(uri), _) => (uri.authority, uri.path),
-            (None, Target::Authority { host, .. }) => (host, &b"/"[..]),
+        let facts = self.facts();
+        if facts.sent.authority.is_empty() {
             // It is refused for its form.
-            (None, _) => return Ok(()),
-        };
-        let parsed = http1::parse_authority(authority).map_err(|_| Refusal::Authority)?;
-        let reading = Reading::of(authority, path);
+            return Ok(());
+        }
+        let parsed = http1::parse_authority(facts.sent.authority);
+        let parsed = parsed.map_err(|_| Refusal::Authority)?;
+        let reading = Reading::of(facts.sent.authority, facts.sent.path_and_query);
         let (rules, resolver) = (&self.snapshot.forward, &self.worker.shared.resolver);
-        rules.denies_when(parsed.host, reading, &self.facts(), resolver)
+        rules.denies_when(parsed.host, reading, &facts, resolver)
     }
 
     /// The requested URI, or why it is refused.

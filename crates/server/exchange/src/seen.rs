@@ -1,9 +1,9 @@
-//! What the head of a request does not say, and what the head says by itself, for conditions.
+//! What conditions and texts read of a request besides its head.
 
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use conditions::{Facts, TlsNames};
+use conditions::TlsNames;
 use config::{RequestId, Take};
 use http1::Fields;
 use runtime::time;
@@ -81,37 +81,5 @@ impl Seen {
             });
         }
         Seen { random, id, now_s: time::wall_ms() / 1000, tls }
-    }
-}
-
-/// A path and its query, without the question mark.
-pub(crate) fn split(path_and_query: &[u8]) -> (&[u8], &[u8]) {
-    match memchr::memchr(b'?', path_and_query) {
-        Some(at) => (&path_and_query[..at], &path_and_query[at + 1..]),
-        None => (path_and_query, b""),
-    }
-}
-
-/// What a head says by itself: its method and its fields, and what its target asks for.
-pub(crate) fn facts_of_head<'f>(
-    listener: &'f ListenerContext,
-    (method, fields): (&'f [u8], Fields<'f>),
-    path_and_query: &'f [u8],
-) -> Facts<'f> {
-    Facts {
-        host: b"",
-        path: b"",
-        query: split(path_and_query).1,
-        method,
-        scheme: listener.scheme.name(),
-        listener: &listener.name,
-        port: listener.address.port(),
-        client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        user: None,
-        fields,
-        tls: None,
-        now_s: 0,
-        random: 0.0,
-        response: None,
     }
 }

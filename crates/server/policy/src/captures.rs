@@ -262,7 +262,7 @@ mod tests {
 
     use super::*;
     use crate::reading::Reading;
-    use conditions::Facts;
+    use conditions::{Facts, Sent};
     use config::{Host, Path, Route};
 
     /// Calls `look` with the values of a request.
@@ -275,6 +275,7 @@ mod tests {
             host: b"",
             path: b"",
             query: b"q",
+            sent: Sent::default(),
             method: b"GET",
             scheme: "https",
             listener: "l",

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use conditions::{Facts, Term};
+use conditions::{Facts, Sent, Term};
 use config::{Action, Config, Expect, Listener, Role, Rule};
 use http1::{
     Limits, Name, OwnedRequest, OwnedResponse, Scheme, Scratch, accept_response, parse_request,
@@ -185,6 +185,11 @@ pub fn verdict(routes: &Routes, config: &Config, question: &Question) -> Verdict
         host: b"",
         path: b"",
         query: query.as_bytes(),
+        sent: Sent {
+            authority: question.authority.as_bytes(),
+            path_and_query: question.path.as_bytes(),
+            tunnel_port: None,
+        },
         method: question.head.method_bytes(),
         scheme: question.scheme.name(),
         listener: &name,
@@ -392,6 +397,11 @@ mod tests {
                     "path.startsWith('/admin') && !client.within('10.0.0.0/8')",
                     Some(Action::Answer { status: 403, body: "no".to_owned() }),
                 ),
+                rule(
+                    "sent",
+                    "url == 'https://a:8443/./b?c' && target == '/./b?c'",
+                    Some(Action::Answer { status: 404, body: "no".to_owned() }),
+                ),
                 late,
             ],
             ..Config::reverse([], &["127.0.0.1:8080".parse().unwrap()])
@@ -426,6 +436,8 @@ mod tests {
         assert_eq!(with, (upstream("canary"), name("no-store canary"), false));
         let failed = asked("GET https://a/x", &[], client, 502);
         assert_eq!(failed, (upstream("site"), name("errors"), false));
+        let (outcome, ..) = asked("GET https://A:8443/%2e/b?%63", &[], client, 200);
+        assert_eq!(outcome, Outcome::Answer(404));
         for spelled in ["/admin/x", "/%61dmin", "//admin", "/x/../admin", "/x;y/..;/admin"] {
             let (outcome, ..) = asked(&format!("GET https://a{spelled}"), &[], client, 200);
             assert_eq!(outcome, Outcome::Answer(403), "{spelled}");

@@ -1,6 +1,6 @@
 //! What each form means.
 
-use conditions::{Reads, Scope, check, hidden_by};
+use conditions::{Facts, Reads, Scope, Sent, check, hidden_by};
 
 use super::{compiled, holds, lists, with_facts};
 
@@ -10,6 +10,10 @@ const HOLD: &[&str] = &[
     "host == 'example.org'",
     "path == '/a/b'",
     "query.startsWith('q=')",
+    "url == 'https://example.org:8443/a//./B/c/../?q=%41&%&%00&%4'",
+    "target == '/a//./B/c/../?q=%41&%&%00&%4'",
+    "url.matches('^https://[^/]*:8443/')",
+    "target.lowerAscii().contains('/b/c')",
     "method == 'GET'",
     "scheme == 'https'",
     "listener == 'main'",
@@ -195,6 +199,32 @@ fn without_a_response_its_facts_have_fixed_values() {
 }
 
 #[test]
+fn a_url_is_written_as_squid_writes_it() {
+    let (conditions, ids) = compiled(&["url == 'x' || target == 'x'"]);
+    let of = |scheme, host: &str, authority: &str, path_and_query: &str, tunnel_port| {
+        let (authority, path_and_query) = (authority.as_bytes(), path_and_query.as_bytes());
+        let sent = Sent { authority, path_and_query, tunnel_port };
+        let terms = with_facts(|facts| {
+            let facts = Facts { host: host.as_bytes(), scheme, sent, ..facts };
+            conditions.judge(facts).terms(ids[0])
+        });
+        terms.into_iter().map(|term| term.value.replace('\'', "")).collect::<Vec<_>>().join(" ")
+    };
+    for (scheme, host, authority, path, wanted) in [
+        ("http", "a.test", "A.test:80", "", "http://a.test/ /"),
+        ("http", "a.test", "a.test:443", "?b", "http://a.test:443/?b /?b"),
+        ("https", "a.test", "a.test:0443", "/?", "https://a.test/? /?"),
+        ("https", "a.test", "a.test:", "//b", "https://a.test//b //b"),
+        ("http", "[::1]", "[::0:1]:80", "/%C3%a9", "http://[::1]/é /é"),
+        ("http", "[::1]", "[::1]:81", "*", "http://[::1]:81* *"),
+    ] {
+        assert_eq!(of(scheme, host, authority, path, None), wanted, "{authority}{path}");
+    }
+    assert_eq!(of("http", "a.test", "A.test", "", Some(443)), "a.test:443 ");
+    assert_eq!(of("http", "[::1]", "[::1]", "", Some(80)), "[::1]:80 ");
+}
+
+#[test]
 fn a_condition_reads_what_its_terms_read() {
     let reads = |text: &str| check(text, Scope::Response, &lists()).unwrap().reads();
     assert_eq!(reads("host == 'a' && port == 1"), Reads::HOST | Reads::LISTENER);
@@ -210,6 +240,9 @@ fn a_condition_reads_what_its_terms_read() {
     let of_fields = Reads::RESPONSE | Reads::RESPONSE_FIELDS;
     assert_eq!(reads("size > 4 || response['etag'] != ''"), of_fields);
     assert_eq!(reads("method == 'GET' && scheme == 'http'"), Reads::METHOD | Reads::SCHEME);
+    let of_target = Reads::PATH | Reads::QUERY;
+    assert_eq!(reads("target == '/'"), of_target);
+    assert_eq!(reads("url == 'a'"), Reads::HOST | Reads::SCHEME | of_target);
     assert!(reads("path == '/'").is_within(Reads::PATH | Reads::HOST));
     assert!(!reads("path == '/'").contains(Reads::HOST));
 }

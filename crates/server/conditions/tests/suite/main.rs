@@ -8,13 +8,19 @@ mod together;
 use std::net::IpAddr;
 
 use conditions::{
-    Builder, Conditions, Facts, Id, Lists, Mistake, ResponseFacts, Scope, TlsNames, check,
+    Builder, Conditions, Facts, Id, Lists, Mistake, ResponseFacts, Scope, Sent, TlsNames, check,
 };
 use http1::{Limits, Scratch, parse_request, parse_response};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: Curl/8\r\n\
     Cookie: a=1; b = 2;c\r\nCookie: a=3; sid=x=y\r\nX-A: one\r\nx-a: two\r\n\
     Accept: text/html\r\nAccept: */*\r\n\r\n";
+/// Its path is `/a/b` for rules.
+const SENT: Sent<'_> = Sent {
+    authority: b"Example.org.:8443",
+    path_and_query: b"/a//%2e/B%2fc/../?q=%2541&%%&%00&%4",
+    tunnel_port: None,
+};
 const RESPONSE: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\n\r\n";
 /// A Tuesday, 22:13:20.
 const NOW_S: u64 = 1_700_000_000;
@@ -48,6 +54,7 @@ fn with_facts<R>(look: impl FnOnce(Facts<'_>) -> R) -> R {
         host: b"example.org",
         path: b"/a/b",
         query: b"q=a%20b+c&empty&x=1&x=%32&%71%72=3&bad=%4",
+        sent: SENT,
         method: b"GET",
         scheme: "https",
         listener: "main",

@@ -22,7 +22,7 @@ mod address;
 mod passwords;
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use std::time::Duration;
@@ -176,7 +176,7 @@ impl Rules {
     ) -> Result<(), Refusal> {
         let Some((conditions, id)) = &self.deny_when else { return Ok(()) };
         let hosts = match read(host)? {
-            Host::Address(ip) => vec![ip.to_canonical().to_string()],
+            Host::Address(ip) => spellings(ip.to_canonical()),
             Host::Name(name) => {
                 let completed = resolver.candidates(&name);
                 [name.as_str().to_owned()].into_iter().chain(completed).collect()
@@ -360,6 +360,20 @@ impl Rules {
 /// The one reading of the host of an authority.
 fn read(host: &[u8]) -> Result<Host, Refusal> {
     std::str::from_utf8(host).ok().and_then(Host::read).ok_or(Refusal::HostName)
+}
+
+/// An address as the host of a URL. The end of an address of IPv6 that begins with zeros is also
+/// written as an address of IPv4: inet_ntop() writes it so, and with inet_ntop() Squid.
+fn spellings(ip: IpAddr) -> Vec<String> {
+    let IpAddr::V6(v6) = ip else { return vec![ip.to_string()] };
+    let usual = format!("[{v6}]");
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0, high, _] if high != 0 => {
+            let last = Ipv4Addr::from_bits(v6.to_bits() as u32);
+            vec![usual, format!("[::{last}]")]
+        }
+        _ => vec![usual],
+    }
 }
 
 /// Whether a port is in one of these ranges.

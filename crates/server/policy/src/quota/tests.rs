@@ -1,5 +1,6 @@
 //! Quotas by what they count and whom, without a server.
 
+use conditions::Sent;
 use http1::{Limits, Scratch, parse_request};
 
 use super::*;
@@ -37,6 +38,7 @@ fn key(quotas: &Quotas, peer: &str, path: &str, fields: &str, user: Option<&[u8]
             host: b"",
             path: b"",
             query: b"",
+            sent: Sent::default(),
             method: head.method_bytes,
             scheme: "http",
             listener: "",

@@ -51,6 +51,28 @@ fn is_hit(got: &Response) -> bool {
     got.field("cache-status").is_some_and(|status| status.starts_with("plimsoll; hit"))
 }
 
+/// Requests for one stored response can differ in their URLs.
+#[test]
+fn a_response_is_judged_by_the_url_as_it_is_stored() {
+    let config = || {
+        let mut route = Route::to("first");
+        route.key.query_drop = vec!["utm".parse().unwrap()];
+        let rule = Rule {
+            response: set("X-Judged", "yes"),
+            ..rule("url", "status == 200 && url.endsWith('://site/a?size=9&cc=max-age=60')")
+        };
+        with(vec![route], vec![rule])
+    };
+    each_way(config, async |_world: Rc<World>| {
+        let mut client = Client::new().await;
+        for (round, utm) in ["utm=1&", "", "utm&"].iter().enumerate() {
+            let target = format!("/a?{utm}size=9&cc=max-age=60");
+            let got = get(&mut client, &target, "").await;
+            assert_eq!((got.field("x-judged"), is_hit(&got)), (Some("yes"), round > 0), "{target}");
+        }
+    });
+}
+
 /// `Cache-Control: immutable`, set for assets, made a missing asset a 404 for a year.
 #[test]
 fn a_change_of_fields_can_ask_for_the_status() {

@@ -375,6 +375,35 @@ fn a_forbidden_request_is_refused_with_the_name_of_the_rule_and_reaches_no_serve
     });
 }
 
+#[test]
+fn a_condition_on_the_url_reads_what_the_client_has_sent() {
+    let config = with(named, |config| {
+        config.forward.connect_ports = vec!["1-65535".parse().unwrap()];
+        let urls = "url in ['http://a.test:8080/?secret', 'no.test:443', 'no.test:80', \
+                    'http://[fd00::1]/', 'http://[::7f00:1]/', 'https://a.test/'] || \
+                    host == '[::127.0.0.2]' || target == '//a/./b?c'";
+        config.forward.deny_when = Some(urls.parse().unwrap());
+    });
+    each_way(config, async |_world: Rc<World>| {
+        NameServer::start();
+        for request in [
+            "GET http://A.test.:8080?s%65cret",
+            "CONNECT NO.test:443",
+            "CONNECT no.test:80",
+            "GET http://[FD00::0:1]:80/",
+            "GET http://[0::127.0.0.1]/",
+            "GET http://[::7f00:2]/",
+            "GET https://a.test:443/",
+            "GET http://b.test//a/%2e/b?c",
+        ] {
+            is_refused(request, 403, &["`denied-when`"]).await;
+        }
+        for request in ["GET http://a.test/?secret", "GET http://a.test:8080/?s%2565cret"] {
+            is_refused(request, 502, &[]).await;
+        }
+    });
+}
+
 /// A name that resolves to another address each time it is asked for: what was judged is what is
 /// connected to.
 #[test]
