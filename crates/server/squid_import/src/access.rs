@@ -315,25 +315,28 @@ fn condition(parts: &[&(bool, Set)]) -> Option<(Cel, &'static str)> {
                 below.chain(alone).collect::<Option<Vec<_>>>()?
             }
             Set::Methods(methods) => {
+                // The names of methods have no case in Squid.
+                let methods: Vec<_> = methods.iter().map(|one| one.to_ascii_lowercase()).collect();
                 let methods = cel::list(methods.iter().map(String::as_str))?;
-                vec![Cel::one(format!("method in {methods}"))]
+                vec![Cel::one(format!("method.lowerAscii() in {methods}"))]
             }
             Set::Paths(paths) => {
                 let begins = |path: &String| {
-                    Some(Cel::one(format!("path.startsWith({})", cel::quoted(path)?)))
+                    Some(Cel::one(format!("target.startsWith({})", cel::quoted(path)?)))
                 };
                 paths.iter().map(begins).collect::<Option<Vec<_>>>()?
             }
-            Set::Users => vec![Cel::one("user != ''")],
             // A condition that differs holds for more requests, and its opposite for fewer.
-            Set::When(_, differs) if negated && !differs.is_empty() => return None,
-            Set::When(all, differs) => {
-                why = differs;
-                all.clone()
+            Set::When(when) if negated && !when.differs.is_empty() => return None,
+            Set::When(when) => {
+                why = if why.is_empty() { when.differs } else { why };
+                when.any.clone()
             }
             Set::Ports(_)
             | Set::Cookies(..)
             | Set::Connections(_)
+            // Without other rules, no request has a user.
+            | Set::Users
             | Set::Manager
             | Set::Ourselves
             | Set::Unknown(_) => return None,

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
 use super::url;
-use imported::cel::{self, Cel};
+use conditions::Lists;
+use imported::cel::{self, Cel, PARTS_MAX};
 use imported::pattern::cookies;
 
 /// What an access list matches.
@@ -24,8 +25,8 @@ pub(crate) enum Set {
     Connections(u64),
     /// Requests that have one of these cookies, and whether the names alone decide.
     Cookies(Vec<String>, bool),
-    /// Requests for which one of these conditions holds, and how the conditions differ.
-    When(Vec<Cel>, &'static str),
+    /// Requests for which one of these conditions holds.
+    When(When),
     /// Clients with a correct password.
     Users,
     /// The pages of Squid's cache manager.
@@ -34,6 +35,16 @@ pub(crate) enum Set {
     Ourselves,
     /// Not understood, and why.
     Unknown(String),
+}
+
+/// Conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct When {
+    pub(crate) any: Vec<Cel>,
+    /// Why they hold for more requests than the list; empty: they do not.
+    pub(crate) differs: &'static str,
+    /// As in [`Hosts`].
+    pub(crate) looks_up: bool,
 }
 
 /// Hosts: with all their subdomains, and alone.
@@ -79,14 +90,11 @@ impl Set {
             "port" => ports(values),
             "method" => Ok(Set::Methods(values.iter().map(|m| m.to_ascii_uppercase()).collect())),
             "urlpath_regex" => paths(values),
-            "url_regex" => {
-                when(values, url::APART, |all| url::whole(all, false).map(|one| vec![one]))
-            }
-            "dstdom_regex" => {
-                when(values, "", |all| all.iter().map(|one| cel::matches("host", one)).collect())
-            }
-            "browser" => when(values, "", |all| in_field(all, "user-agent")),
-            "referer_regex" => when(values, "", |all| in_field(all, "referer")),
+            "url_regex" => matching("url", values).map(Set::When),
+            "dstdom_regex" => matching("host", values)
+                .map(|when| Set::When(When { looks_up: looks_up(values), ..when })),
+            "browser" => in_field(values, "user-agent"),
+            "referer_regex" => in_field(values, "referer"),
             "dst" => servers(values),
             "proxy_auth" if values == ["REQUIRED"] => Ok(Set::Users),
             "proxy_auth" => Err("single users cannot be named".to_owned()),
@@ -111,7 +119,7 @@ impl Set {
             Set::Domains(hosts) => hosts.names().count(),
             Set::Ports(all) => all.len(),
             Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
-            Set::When(all, _) => all.len(),
+            Set::When(when) => when.any.len(),
             Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
         }
     }
@@ -126,7 +134,10 @@ impl Set {
                 all.extend(more);
             }
             (Set::Domains(hosts), Set::Domains(more)) => hosts.extend(&more),
-            (Set::When(all, why), Set::When(more, other)) if *why == other => all.extend(more),
+            (Set::When(when), Set::When(more)) if when.differs == more.differs => {
+                when.any.extend(more.any);
+                when.looks_up |= more.looks_up;
+            }
             (Set::Unknown(_), _) => {}
             (_, Set::Unknown(why)) => *self = Set::Unknown(why),
             _ => *self = Set::Unknown("its lines have different types".to_owned()),
@@ -190,9 +201,13 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
     }
 }
 
+/// Whether the name of a host that is an address is looked up.
+fn looks_up(values: &[String]) -> bool {
+    !values.iter().any(|value| value == "-n")
+}
+
 fn domains(values: &[String]) -> Result<Set, String> {
-    let looks_up = !values.iter().any(|value| value == "-n");
-    let mut hosts = Hosts { looks_up, ..Hosts::default() };
+    let mut hosts = Hosts { looks_up: looks_up(values), ..Hosts::default() };
     // No host has a backslash. A backslash with a blank behind it was meant to continue the line.
     for value in values.iter().filter(|value| !matches!(value.as_str(), "-n" | "\\")) {
         let name = value.strip_prefix('.').unwrap_or(value).to_ascii_lowercase();
@@ -223,38 +238,47 @@ fn ports(values: &[String]) -> Result<Set, String> {
     all.map(Set::Ports).ok_or_else(|| "it has a value that is not a port".to_owned())
 }
 
-/// The expressions of a list in our language. `-i` is for those behind it.
-pub(crate) fn expressions(values: &[String]) -> Option<Vec<String>> {
+/// Conditions for what one of these expressions matches. `-i` is for the expressions behind it.
+fn matching(of: &str, values: &[String]) -> Result<When, String> {
     let mut ignores_case = false;
-    let mut all = Vec::new();
+    let mut expressions = Vec::new();
     for value in values {
         match value.as_str() {
             "-i" => ignores_case = true,
             "+i" => ignores_case = false,
             "-n" => {}
-            value => all.push(url::posix(value, ignores_case)?),
+            value => {
+                let ours = url::posix(value, ignores_case);
+                expressions.push(ours.ok_or_else(|| format!("{value} {EXPRESSION}"))?);
+            }
         }
     }
-    Some(all)
+    if expressions.is_empty() {
+        return Err("it has no expression".to_owned());
+    }
+    let is_known = |one: &Cel| cel::check(one, &Lists::default()).is_some();
+    let any = url::matching(of, &expressions).filter(|all| all.iter().all(is_known));
+    let any = any.ok_or_else(|| format!("an expression {EXPRESSION}"))?;
+    if any.len() > PARTS_MAX {
+        return Err("it has more expressions than a condition can have".to_owned());
+    }
+    Ok(When { any, ..When::default() })
 }
 
-/// Expressions as conditions.
-fn when(
-    values: &[String],
-    why: &'static str,
-    conditions: impl FnOnce(&[String]) -> Option<Vec<Cel>>,
-) -> Result<Set, String> {
-    let all = expressions(values).and_then(|all| conditions(&all));
-    all.map(|all| Set::When(all, why)).ok_or_else(|| EXPRESSION.to_owned())
-}
+const EXPRESSION: &str = "is no regular expression, always matches, or means something else here";
 
-const EXPRESSION: &str = "an expression means something else here, or spans the host and the path";
-
-/// Requests with a field in which one of these is found.
-fn in_field(expressions: &[String], name: &str) -> Option<Vec<Cel>> {
-    let value = cel::field(name)?;
-    let one = |text: &String| Cel::all(vec![cel::has_field(name)?, cel::matches(&value, text)?]);
-    expressions.iter().map(one).collect()
+/// Requests with a field in which one of these is found. Squid looks into the first field of the
+/// name, whose end is not known here.
+fn in_field(values: &[String], name: &str) -> Result<Set, String> {
+    if values.iter().any(|value| value.contains('$')) {
+        return Err("an expression has $, and fields of one name are joined here".to_owned());
+    }
+    let value = cel::field(name).expect("the name of a field");
+    let found = matching(&value, values)?;
+    let parts = [cel::has_field(name), Cel::any(found.any)];
+    let any = Cel::all(parts.into_iter().flatten().collect()).into_iter().collect();
+    let differs = "of several fields of the name, all are compared";
+    Ok(Set::When(When { any, differs, ..found }))
 }
 
 /// Addresses of servers. Those that are not public are refused without a line.
@@ -295,9 +319,11 @@ fn paths(values: &[String]) -> Result<Set, String> {
     if let Some(all) = all {
         return Ok(Set::Paths(all));
     }
-    let of_path = |one: &String| imported::url::url(one, false);
-    let why = "its condition compares the decoded path and the query apart";
-    when(values, why, |all| all.iter().map(|one| Some(of_path(one)?.0)).collect())
+    // Squid compares nothing with the path of a tunnel, which has none.
+    let found = matching("target", values)?;
+    let parts = [Some(Cel::one("target != ''")), Cel::any(found.any)];
+    let any = Cel::all(parts.into_iter().flatten().collect()).into_iter().collect();
+    Ok(Set::When(When { any, ..found }))
 }
 
 /// Addresses of one family, from the first to the last.

@@ -148,7 +148,11 @@ impl Squid {
         // Ours does not look up the name of an address, so a list matches fewer hosts. A rule that
         // keeps out the hosts of a list keeps out fewer.
         let keeps_out = |(negated, set): &(bool, Set)| {
-            let looks_up = matches!(set, Set::Domains(hosts) if hosts.looks_up);
+            let looks_up = match set {
+                Set::Domains(hosts) => hosts.looks_up,
+                Set::When(when) => when.looks_up,
+                _ => false,
+            };
             looks_up && (rule.allow == *negated || line.name == "never_direct")
         };
         if rule.literals.iter().any(keeps_out) {

@@ -9,7 +9,7 @@ use super::acl::Set;
 use super::lines::{Line, time};
 use super::url;
 use conditions::Lists;
-use imported::cel::{Cel, PARTS_MAX, check_response};
+use imported::cel::{self, Cel, PARTS_MAX, check_response};
 use imported::limits::PATTERNS_MAX;
 use imported::note::Place;
 use imported::pattern::COOKIE_NAMES;
@@ -87,8 +87,8 @@ pub(crate) fn refresh_pattern(squid: &mut Squid, line: &Line) -> Becomes {
     let found = match *pattern {
         "." | ".*" => None,
         text => {
-            let ours = url::posix(text, ignores_case).and_then(|text| url::whole(&[text], true));
-            match ours {
+            let ours = url::posix(text, ignores_case);
+            match ours.and_then(|text| cel::matches("url", &text)) {
                 Some(found) => Some(found),
                 None => {
                     stored.hidden = true;
@@ -126,7 +126,7 @@ pub(crate) fn refresh_pattern(squid: &mut Squid, line: &Line) -> Becomes {
         (has("override-expire"), "no-cache, and a longer max-age, are overruled too"),
         (options.iter().any(|one| !KNOWN.contains(one)), OPTIONS),
         (is_share, "a response with Last-Modified is fresh for this time, too"),
-        (found.is_some(), url::APART),
+        (pattern.contains('%'), "its condition compares the decoded URL"),
     ];
     Becomes::differs(all.iter().find(|(is, _)| *is).map_or("", |(_, why)| why))
 }

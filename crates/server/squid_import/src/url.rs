@@ -1,79 +1,117 @@
-//! Regular expressions for URLs, as conditions of our file.
+//! Regular expressions of Squid, which are those of POSIX (extended, with the extensions of glibc),
+//! as conditions of our file.
 //!
-//! Squid compares an expression with the whole URL, such as `http://a.test:8080/b?c`. Our
-//! conditions have a host, a path and a query, so an expression is split where the path begins.
-//! Known faults: a condition can hold for fewer requests than the expression. The query is not
-//! decoded, no port and no scheme is compared, a dot or `.*` does not reach from the host into the
-//! path, a slash in a group or a class splits nothing, and `://` is read as the beginning.
+//! `url` and `target` are what Squid compares `url_regex` and `urlpath_regex` with. An expression
+//! that our language reads in another way, or that glibc refuses, is not carried. A test compares
+//! the two with glibc.
 
-use imported::cel::{Cel, PARTS_MAX, matches};
-use imported::url::{alternatives, signs, url};
+use conditions::limits::PATTERN_BYTES_MAX;
+use imported::cel::{Cel, matches};
 
-/// How the conditions differ.
-pub(crate) const APART: &str = "its condition compares the host, the decoded path and the query \
-                                apart, and holds for every scheme and every port";
-
-/// Beginnings of expressions after which the host begins.
-const BEFORE_HOST: [&str; 10] = [
-    "^http://",
-    "^https://",
-    "^https?://",
-    "^http[s]?://",
-    "^http(s)?://",
-    "^http(s|)://",
-    "^(http|https)://",
-    "^[^:]*://",
-    "^[a-z]*://",
-    "://",
+/// The classes that have a name.
+const NAMES: [&str; 12] = [
+    "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "xdigit",
 ];
 
-/// Expressions for all hosts.
-const ANY_HOST: [&str; 6] = ["[^/]*", "[^/]+", "([^/]*)", "([^/]+)", ".*", ".+"];
-
-/// Beginnings of expressions for a host and all hosts below it.
-const ANY_BELOW: [&str; 8] =
-    [".*", "[^/]*", "[^/]+", ".+", r"([^/]*\.)?", r"(.*\.)?", r"([^/]+\.)?", r"([^.]*\.)*"];
-
-/// An expression of Squid (POSIX, extended) in our language; `None`: it has something that means
-/// something else here.
+/// An expression of Squid in our language. `None`: it has something that means something else here.
 pub(crate) fn posix(text: &str, ignores_case: bool) -> Option<String> {
-    let mut ours = String::from(if ignores_case { "(?i)" } else { "" });
+    let mut ours = String::from(if ignores_case { CASE } else { "" });
+    // Whether a quantifier may follow, and the groups that are open.
+    let (mut is_atom, mut depth) = (false, 0_usize);
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
+        let was_atom = std::mem::replace(&mut is_atom, true);
         match c {
             '\\' => match rest.next()? {
                 // An extension that both have.
-                c @ ('w' | 'W' | 'b' | 'B' | 's' | 'S') => ours.extend(['\\', c]),
-                '<' | '>' => ours.push_str(r"\b"),
-                c if c.is_ascii_alphanumeric() => return None,
+                c @ ('w' | 'W' | 's' | 'S') => ours.extend(['\\', c]),
+                c @ ('b' | 'B' | '<' | '>') => {
+                    is_atom = false;
+                    ours.push_str(match c {
+                        'b' => r"\b",
+                        'B' => r"\B",
+                        '<' => r"\b{start}",
+                        _ => r"\b{end}",
+                    });
+                }
                 '/' => ours.push('/'),
-                c => ours.extend(['\\', c]),
+                // The beginning and the end of the text.
+                '`' | '\'' => return None,
+                c if c.is_ascii_punctuation() => ours.extend(['\\', c]),
+                _ => return None,
             },
-            '[' => class(&mut rest, &mut ours)?,
+            '[' => class(&mut rest, &mut ours, ignores_case)?,
+            // After anything else, a quantifier is refused by glibc or read in another way here.
+            '*' | '+' | '?' | '{' if !was_atom => return None,
+            '*' | '+' | '?' | '{' => {
+                is_atom = false;
+                ours.push(c);
+                if c == '{' {
+                    bounds(&mut rest, &mut ours)?;
+                }
+            }
+            '^' | '$' | '|' | '(' => {
+                is_atom = false;
+                depth += usize::from(c == '(');
+                ours.push(c);
+            }
+            ')' => {
+                depth = depth.checked_sub(1)?;
+                ours.push(c);
+            }
             c => ours.push(c),
         }
     }
-    Some(ours)
+    (depth == 0).then_some(ours)
+}
+
+/// `LEAST}`, `LEAST,}`, `LEAST,MOST}` or `,MOST}`.
+fn bounds(rest: &mut std::str::Chars<'_>, ours: &mut String) -> Option<()> {
+    let (text, after) = rest.as_str().split_once('}')?;
+    let (least, most) = text.split_once(',').unwrap_or((text, "0"));
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(least) || !is_number(most) || text.is_empty() || text == "," {
+        return None;
+    }
+    ours.push_str(if least.is_empty() { "0" } else { "" });
+    ours.push_str(text);
+    ours.push('}');
+    *rest = after.chars();
+    Some(())
 }
 
 /// What stands between brackets. A backslash stands for itself there.
-fn class(rest: &mut std::str::Chars<'_>, ours: &mut String) -> Option<()> {
+fn class(rest: &mut std::str::Chars<'_>, ours: &mut String, ignores_case: bool) -> Option<()> {
     ours.push('[');
+    if let Some(after) = rest.as_str().strip_prefix('^') {
+        *rest = after.chars();
+        ours.push('^');
+    }
     let mut is_first = true;
     loop {
-        match rest.next()? {
-            '^' if is_first && !ours.ends_with('^') => {
-                ours.push('^');
-                continue;
-            }
-            ']' if !is_first => break,
-            '[' if rest.as_str().starts_with(':') => {
-                let (name, after) = rest.as_str().split_once(":]")?;
-                ours.push_str(&format!("[{name}:]"));
+        let c = rest.next()?;
+        match (c, rest.as_str().chars().next()) {
+            (']', _) if !is_first => break,
+            ('[', Some(':')) => {
+                let (name, after) = rest.as_str()[1..].split_once(":]")?;
+                NAMES.contains(&name).then_some(())?;
+                ours.push_str(&format!("[:{name}:]"));
                 *rest = after.chars();
             }
-            c @ ('\\' | '[' | ']' | '&' | '~') => ours.extend(['\\', c]),
-            c => ours.push(c),
+            // Characters that have the same place in an alphabet.
+            ('[', Some('.' | '=')) => return None,
+            // A hyphen is first or last, or makes a range.
+            ('-', next) if !is_first && next != Some(']') => return None,
+            (first, Some('-')) if !rest.as_str().starts_with("-]") => {
+                rest.next();
+                let last = rest.next().filter(|last| *last != '[')?;
+                is_range(first, last, ignores_case).then_some(())?;
+                literal(first, ours);
+                ours.push('-');
+                literal(last, ours);
+            }
+            (c, _) => literal(c, ours),
         }
         is_first = false;
     }
@@ -81,176 +119,258 @@ fn class(rest: &mut std::str::Chars<'_>, ours: &mut String) -> Option<()> {
     Some(())
 }
 
-/// A condition for URLs that one of these expressions matches. `is_loose`: the condition may hold
-/// for fewer URLs, because no request is kept out.
-pub(crate) fn whole(expressions: &[String], is_loose: bool) -> Option<Cel> {
-    let mut parts = Vec::new();
-    let mut words = Vec::new();
+/// Whether both have the same characters between these. To ignore case, glibc makes the first and
+/// the last character lower case, and not the characters between them.
+fn is_range(first: char, last: char, ignores_case: bool) -> bool {
+    let is_kind = |kind: fn(&char) -> bool| kind(&first) && kind(&last);
+    let is_plain = is_kind(char::is_ascii_lowercase)
+        || is_kind(char::is_ascii_uppercase)
+        || !(first..=last).any(|c| c.is_ascii_alphabetic());
+    first.is_ascii() && last.is_ascii() && first <= last && (is_plain || !ignores_case)
+}
+
+fn literal(c: char, ours: &mut String) {
+    if r"\[]^-&~".contains(c) {
+        ours.push('\\');
+    }
+    ours.push(c);
+}
+
+/// Conditions for a value that one of these expressions matches. Expressions are joined, because a
+/// condition has a limited number of terms.
+pub(crate) fn matching(value: &str, expressions: &[String]) -> Option<Vec<Cel>> {
+    let mut joined: Vec<String> = Vec::new();
     for one in expressions {
-        let (case, text) = match one.strip_prefix("(?i)") {
-            Some(text) => ("(?i)", text),
-            None => ("", one.as_str()),
+        let bare = one.strip_prefix(CASE);
+        let text = bare.unwrap_or(one);
+        let fits = |last: &&mut String| {
+            last.starts_with(CASE) == bare.is_some() && last.len() + text.len() < PATTERN_BYTES_MAX
         };
-        for text in alternatives(unwrapped(text)) {
-            match is_word(text) {
-                true => words.push((case, text)),
-                false => parts.push(alternative(case, text, is_loose)?),
-            }
+        match joined.last_mut().filter(fits) {
+            Some(last) => last.extend(["|", text]),
+            None => joined.push(one.clone()),
         }
     }
-    for case in ["", "(?i)"] {
-        let own: Vec<&str> = words.iter().filter(|one| one.0 == case).map(|one| one.1).collect();
-        if !own.is_empty() {
-            let text = format!("{case}{}", own.join("|"));
-            for value in ["host", "path", "query"] {
-                parts.push(matches(value, &text)?);
-            }
-        }
-    }
-    (parts.len() <= PARTS_MAX).then(|| Cel::any(parts)).flatten()
+    joined.iter().map(|text| matches(value, text)).collect()
 }
 
-/// The content of a group that is the whole expression.
-fn unwrapped(text: &str) -> &str {
-    let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-    let is_one =
-        |inner: &&str| !inner.ends_with('\\') && signs(inner).all(|(.., depth)| depth >= 0);
-    inner.filter(is_one).unwrap_or(text)
-}
-
-/// Whether this is found inside the host, inside the path or inside the query, if at all.
-fn is_word(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    !text.is_empty() && text.replace(r"\.", ".").chars().all(plain)
-}
-
-fn alternative(case: &str, text: &str, is_loose: bool) -> Option<Cel> {
-    if matches!(text, r"\?" | "[?]") {
-        return Some(Cel::one("query != ''"));
-    }
-    let of_url = |text: &str| url(&format!("{case}{text}"), is_loose).map(|(found, _)| found);
-    if let Some(rest) = BEFORE_HOST.iter().find_map(|before| text.strip_prefix(before)) {
-        return from_host(case, rest, is_loose);
-    }
-    // The end of the whole URL, or the sign before the query.
-    let ends = text.ends_with('$') || text.contains(r"\?") || text.contains("[?");
-    match split(text) {
-        _ if text.starts_with('^') => None,
-        (_, None) if ends => of_url(text),
-        (_, None) => Cel::any(vec![matches("host", &format!("{case}{text}"))?, of_url(text)?]),
-        // The first slash of the path, or the second one before a host.
-        ("", Some(path)) => match is_loose || path == "/" {
-            true => of_url(text),
-            false => Cel::any(vec![of_url(text)?, from_host(case, &path[1..], is_loose)?]),
-        },
-        (host, Some(path)) => {
-            let host = in_host(host, is_loose)?;
-            let of_host = matches("host", &format!("{case}{host}$"))?;
-            let both = Cel::all(vec![of_host, of_url(&format!("^{path}"))?])?;
-            Cel::any(vec![both, of_url(text)?])
-        }
-    }
-}
-
-/// An expression that begins where the host begins.
-fn from_host(case: &str, text: &str, is_loose: bool) -> Option<Cel> {
-    let (host, path) = split(text);
-    let of_path = match path {
-        // All paths begin with a slash.
-        None | Some("/" | "/.*" | "/.*$") => None,
-        Some(path) => Some(url(&format!("{case}^{path}"), is_loose)?.0),
-    };
-    if ANY_HOST.contains(&host) {
-        return of_path;
-    }
-    let below = ANY_BELOW.iter().find_map(|any| host.strip_prefix(any));
-    let start = if below.is_some() { "" } else { "^" };
-    let host = in_host(below.unwrap_or(host), is_loose)?;
-    let end = if path.is_some() { "$" } else { "" };
-    let of_host = matches("host", &format!("{case}{start}{host}{end}"))?;
-    Cel::all([Some(of_host), of_path].into_iter().flatten().collect())
-}
-
-/// An expression that stays in the host.
-fn in_host(text: &str, is_loose: bool) -> Option<&str> {
-    let spans = [".*", ".+", ".{", "[^", r"\S", r"\W"].iter().any(|sign| text.contains(sign));
-    let is_other = text.contains([':', '?', '&', '%', '$', '^', '@']);
-    (!text.is_empty() && !is_other && (is_loose || !spans)).then_some(text)
-}
-
-/// The expression before its first slash, and from that slash on. A slash in a group or a class
-/// does not count.
-fn split(text: &str) -> (&str, Option<&str>) {
-    match signs(text).find(|(_, c, depth)| *c == '/' && *depth == 0) {
-        Some((at, ..)) => (&text[..at], Some(&text[at..])),
-        None => (text, None),
-    }
-}
+/// The beginning of an expression that ignores case.
+const CASE: &str = "(?i)";
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use conditions::{Builder, Facts, Lists, Scope, Sent};
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
-
-    fn of(text: &str, is_loose: bool) -> Option<String> {
-        let found = whole(&[posix(text, false)?], is_loose)?;
-        let lists = conditions::Lists::default();
-        assert!(imported::cel::check(&found, &lists).is_some(), "{}", found.text());
-        Some(found.text().to_owned())
-    }
-
-    #[test]
-    fn an_expression_for_a_url_is_split_where_the_path_begins() {
-        for (text, wanted) in [
-            ("sex", "host.matches('sex') || path.matches('sex') || query.matches('sex')"),
-            (r"^http://ads\.", r"host.matches(r'^ads\.')"),
-            (r"^https?://[^/]*/api/", "path.matches('^/api/')"),
-            (
-                r"^http://(www|cdn)\.a\.test/x/",
-                r"host.matches(r'^(www|cdn)\.a\.test$') && path.matches('^/x/')",
-            ),
-            (r"^http://.*\.a\.test/", r"host.matches(r'\.a\.test$')"),
-            (
-                r"\.(deb|rpm)$",
-                r"(path.matches(r'\.(deb|rpm)$') && query == '') || query.matches(r'\.(deb|rpm)$')",
-            ),
-            (
-                r"a\.test/ads",
-                concat!(
-                    r"(host.matches(r'a\.test$') && path.matches('^/ads')) || ",
-                    r"path.matches(r'a\.test/ads') || query.matches(r'a\.test/ads')"
-                ),
-            ),
-            ("/ads/", "path.matches('/ads/') || query.matches('/ads/') || host.matches('^ads$')"),
-            (
-                r"(/cgi-bin/|\?)",
-                "path.matches('/cgi-bin/') || query.matches('/cgi-bin/') || \
-                 host.matches('^cgi-bin$') || query != ''",
-            ),
-        ] {
-            assert_eq!(of(text, false).as_deref(), Some(wanted), "{text}");
-        }
-        // Less than the expression would be kept out, or it means something else here.
-        for text in ["^http://a.*b/", "ads.*banner", "a%20b", r"\1", r"\d", "^ftp:", "a$b", "^", ""]
-        {
-            assert_eq!(of(text, false), None, "{text}");
-        }
-        let loose = "host.matches('ads.*banner') || path.matches('ads.*banner') || \
-                     query.matches('ads.*banner')";
-        assert_eq!(of("ads.*banner", true).as_deref(), Some(loose));
-    }
 
     #[test]
     fn a_backslash_in_a_class_is_a_backslash() {
         for (text, wanted) in [
-            (r"[\.]a", Some(r"[\\.]a")),
-            ("[]a]", Some(r"[\]a]")),
-            ("[^]a[:alpha:]&&b]", Some(r"[^\]a[:alpha:]\&\&b]")),
-            (r"\<ad\>", Some(r"\bad\b")),
-            (r"\/x\.", Some(r"/x\.")),
-            ("[a", None),
-            ("a\\", None),
+            (r"[\.]a", r"[\\.]a"),
+            ("[]a]", r"[\]a]"),
+            ("[^]a[:alpha:]&&b]", r"[^\]a[:alpha:]\&\&b]"),
+            ("[-a-f0-]", r"[\-a-f0\-]"),
+            (r"\<ad\>", r"\b{start}ad\b{end}"),
+            (r"\/x\.", r"/x\."),
+            ("a{,3}b{2}c{1,}", "a{0,3}b{2}c{1,}"),
+            ("(a|b)+.?", "(a|b)+.?"),
         ] {
-            assert_eq!(posix(text, false).as_deref(), wanted, "{text}");
+            assert_eq!(posix(text, false).as_deref(), Some(wanted), "{text}");
+            let lists = Lists::default();
+            assert!(imported::cel::check(&matches("url", wanted).unwrap(), &lists).is_some());
+        }
+    }
+
+    #[test]
+    fn an_expression_that_means_something_else_is_not_carried() {
+        for text in [
+            "[a", "a\\", r"\1", r"\d", r"\`a", r"a\'", "[[=a=]]", "[[.a.]]", "[[:x:]]", "[a-c-e]",
+            "[b-a]", "a+?", "a{2}?", "a*+", "a**", "^*", "(*a)", "a|*b", "*a", "(?:a)", r"\b*",
+            "{1}", "a{", "a{x}", "a{,}", "(a", "a)", "a)|(b",
+        ] {
+            assert_eq!(posix(text, false), None, "{text}");
+        }
+        for text in ["[A-z]", "[!-~]", "[0-Z]"] {
+            assert!(posix(text, false).is_some() && posix(text, true).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn expressions_are_joined() {
+        let of = |all: &[&str]| -> Vec<String> {
+            let all: Vec<String> = all.iter().map(|text| (*text).to_owned()).collect();
+            matching("url", &all).unwrap().iter().map(|one| one.text().to_owned()).collect()
+        };
+        assert_eq!(
+            of(&["a", "(?i)b", "(?i)c|d"]),
+            ["url.matches('a')", "url.matches('(?i)b|c|d')"]
+        );
+        let long = "x".repeat(600);
+        assert_eq!(of(&[&long, &long, "y"]).len(), 2);
+    }
+
+    /// Whether glibc finds each expression in each text; `-`: the expression has a mistake.
+    const GLIBC: &str = r#"
+import ctypes, sys
+libc = ctypes.CDLL(None)
+texts = sys.stdin.readline().rstrip("\n").split("\t")
+for line in sys.stdin:
+    case, text = line.rstrip("\n").split("\t")
+    regex = ctypes.create_string_buffer(1024)
+    EXTENDED, ICASE, NOSUB = 1, 2, 8
+    flags = EXTENDED | NOSUB | (ICASE if case == "i" else 0)
+    if libc.regcomp(regex, text.encode(), flags):
+        print("-")
+        continue
+    found = [libc.regexec(regex, one.encode(), 0, None, 0) == 0 for one in texts]
+    print("".join("1" if one else "0" for one in found))
+    libc.regfree(regex)
+"#;
+
+    fn glibc(expressions: &[(bool, String)], texts: &[String]) -> Vec<String> {
+        let mut python = Command::new("python3")
+            .args(["-c", GLIBC])
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python is installed");
+        let line =
+            |(case, text): &(bool, String)| format!("{}\t{text}\n", if *case { "i" } else { "" });
+        let lines: String = expressions.iter().map(line).collect();
+        let input = format!("{}\n{lines}", texts.join("\t"));
+        let mut stdin = python.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+        let output = python.wait_with_output().unwrap();
+        writer.join().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Whether the server finds an expression in each text; `None`: it is not carried.
+    fn ours((case, text): &(bool, String), texts: &[String]) -> Option<String> {
+        let condition = matches("user", &posix(text, *case)?)?;
+        let mut builder = Builder::new(Lists::default());
+        let id = builder.add(condition.text(), Scope::Request).ok()?;
+        let conditions = builder.build();
+        let (mut scratch, limits) = (http1::Scratch::new(), http1::Limits::DEFAULT);
+        let head =
+            http1::parse_request(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut scratch, &limits);
+        let fields = head.unwrap().unwrap().fields;
+        let found = |text: &String| {
+            let facts = Facts {
+                host: b"",
+                path: b"",
+                query: b"",
+                sent: Sent::default(),
+                method: b"",
+                scheme: "http",
+                listener: "",
+                port: 0,
+                client: [127, 0, 0, 1].into(),
+                user: Some(text.as_bytes()),
+                fields,
+                tls: None,
+                now_s: 0,
+                random: 0.0,
+                response: None,
+            };
+            if conditions.judge(facts).holds(id) { '1' } else { '0' }
+        };
+        Some(texts.iter().map(found).collect())
+    }
+
+    /// Parts of expressions.
+    const PARTS: [&str; 56] = [
+        "a",
+        "b",
+        "A",
+        "_",
+        "-",
+        "/",
+        "1",
+        ".",
+        "%",
+        ",",
+        " ",
+        "*",
+        "+",
+        "?",
+        "{",
+        "}",
+        "{2}",
+        "{1,}",
+        "{,2}",
+        "{0,1}",
+        "{0}",
+        "(",
+        ")",
+        "(",
+        ")",
+        "()",
+        "|",
+        "^",
+        "$",
+        "[",
+        "]",
+        "[^",
+        "[]",
+        "[a-",
+        "[^-",
+        "[[:alpha:]",
+        "[[:upper:]]",
+        "[^[:space:]]",
+        "[[:punct:]",
+        "[A-Z]",
+        "[a-c1-3]",
+        "[/-a]",
+        r"\.",
+        r"\",
+        r"\<",
+        r"\>",
+        r"\b",
+        r"\B",
+        r"\w",
+        r"\W",
+        r"\s",
+        r"\S",
+        r"\/",
+        r"\(",
+        "[=a=]",
+        ":",
+    ];
+
+    /// Parts of texts.
+    const TEXTS: [&str; 14] =
+        ["a", "b", "A", "B", "c", "_", "-", "/", "1", ".", "%", ",", " ", "["];
+
+    fn of_parts(parts: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
+        prop::collection::vec(select(parts), 0..most).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1, ..ProptestConfig::default() })]
+
+        #[test]
+        fn carried_expressions_find_what_glibc_finds(
+            expressions in prop::collection::vec((any::<bool>(), of_parts(&PARTS, 8)), 4000),
+            texts in prop::collection::vec(of_parts(&TEXTS, 6), 30),
+        ) {
+            let theirs = glibc(&expressions, &texts);
+            prop_assert_eq!(theirs.len(), expressions.len());
+            let mut carried = 0;
+            for (expression, theirs) in expressions.iter().zip(theirs) {
+                if let Some(ours) = ours(expression, &texts) {
+                    carried += 1;
+                    prop_assert_eq!(ours, theirs, "{:?} in {:?}", expression, &texts);
+                }
+            }
+            prop_assert!(carried > 200, "{}", carried);
         }
     }
 }
