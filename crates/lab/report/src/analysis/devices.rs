@@ -1,5 +1,5 @@
 //! Resources other than the server's own CPU time: each CPU, the interrupts on it, disks, network
-//! cards.
+//! cards, and the threads that answer ([`super::answers`]).
 //!
 //! When each kind may limit:
 //! - **A CPU**, if work is pinned to it. The scheduler moves other work away from a busy CPU, so
@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use trial::resources::{Device, DeviceKind, DeviceUse};
 use trial::{Interval, Modes, Trial};
 
+use super::answers;
 use super::fit::MACHINE_SHARE_MIN;
 use super::resource::{Series, ThreadTotals, Use, share_of};
 use super::{Resource, ResourceKind};
@@ -54,6 +55,7 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     for of_kind in [cpus(trial), interrupts(intervals), disks, cards] {
         found.extend(busiest(of_kind, intervals));
     }
+    found.extend(answers::series(trial));
     found
 }
 

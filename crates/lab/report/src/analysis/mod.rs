@@ -208,8 +208,7 @@ fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Err
 
 /// The fits of the devices.
 fn fitted_devices(trial: &Trial, options: &Options) -> Vec<Fitted> {
-    let all = devices::series_of(trial).into_iter().chain(answers::series(trial)).collect();
-    in_parallel(all, |series| Fitted::new(series, trial, options, None))
+    in_parallel(devices::series_of(trial), |series| Fitted::new(series, trial, options, None))
 }
 
 /// The resource whose capacity is reported: the tightest, or the one in the options.
