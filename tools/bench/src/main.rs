@@ -42,7 +42,7 @@ use serde::Serialize;
 
 use measure::{Cell, Context, Pace};
 use scenarios::{HOT, SCENARIOS, Scenario, Tier};
-use servers::{Ground, Running, SERVERS, Server};
+use servers::{Build, Ground, Running, SERVERS, Server};
 use table::{Results, Summary};
 
 /// The CPU of the measured server.
@@ -81,6 +81,10 @@ struct Flags {
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
+    /// Run this build of a peer in place of the installed one, such as haproxy=/opt/haproxy; may be
+    /// repeated. The conditions name its version.
+    #[arg(long, value_name = "NAME=PATH")]
+    peer: Vec<Build>,
     /// The path of our program.
     #[arg(long, default_value = "target/release/plimsoll")]
     plimsoll: PathBuf,
@@ -202,6 +206,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let (ground, origin_counters) = (&ground, origin.counters());
     let context =
         Context { ground, pace, origin: origin_counters, stop: &stop, rounds: flags.rounds };
+    let servers: Vec<&Server> = servers.iter().collect();
     let report = run(flags, &servers, &scenarios, &context)?;
     origin.stop()?;
     print(&report, &scenarios, flags.json)
@@ -217,7 +222,7 @@ fn stopped_by_signals() -> Result<Arc<AtomicBool>, String> {
 }
 
 /// The servers and scenarios that the flags select.
-fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>), String> {
+fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String> {
     let wanted = |server: &&Server| {
         let named = |only: &String| server.name.starts_with(only.as_str());
         server.tier == Tier::Floor || flags.only.is_empty() || flags.only.iter().any(named)
@@ -247,7 +252,8 @@ fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>
         let by_default = flags.scenario.is_empty() && !scenario.is_of_disk();
         by_default || flags.names(scenario.name)
     };
-    Ok((SERVERS.iter().filter(wanted).collect(), SCENARIOS.iter().filter(asked).collect()))
+    let servers = SERVERS.iter().filter(wanted).map(|server| server.with_builds(&flags.peer));
+    Ok((servers.collect(), SCENARIOS.iter().filter(asked).collect()))
 }
 
 /// The servers by name and, except in memory, by body size.

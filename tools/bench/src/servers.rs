@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 use std::time::Instant;
 
 use harness::peer::{self, START_MAX};
@@ -41,6 +42,30 @@ pub(crate) enum Kind {
     PlimsollCores { workers: usize, cpu: usize },
     /// A peer.
     Peer(Recipe),
+}
+
+/// A build of a peer that runs in place of the installed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Build {
+    pub(crate) peer: &'static str,
+    /// The absolute path of its program. It lives as long as the bench.
+    pub(crate) program: &'static str,
+}
+
+impl FromStr for Build {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Build, String> {
+        let (name, path) = text.split_once('=').ok_or("write NAME=PATH")?;
+        let peers = peers();
+        let known = peers.iter().find(|peer| **peer == name);
+        let peer = known.ok_or_else(|| format!("the peers are {}", peers.join(", ")))?;
+        let path = std::path::absolute(path).map_err(|error| format!("{path}: {error}"))?;
+        match path.to_str().filter(|_| path.is_file()) {
+            Some(program) => Ok(Build { peer, program: String::from(program).leak() }),
+            None => Err(format!("{}: no such file", path.display())),
+        }
+    }
 }
 
 /// A row.
@@ -232,7 +257,33 @@ pub(crate) struct Running {
     pub(crate) began: Instant,
 }
 
+/// The names of the peers.
+pub(crate) fn peers() -> Vec<&'static str> {
+    let mut names: Vec<&str> = SERVERS.iter().filter_map(|server| server.peer()).collect();
+    names.dedup();
+    names
+}
+
 impl Server {
+    /// The name of its peer, if it is a row of one.
+    fn peer(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Peer(peer) => Some(peer.name),
+            _ => None,
+        }
+    }
+
+    /// The same row with another build of its peer, if there is one.
+    pub(crate) fn with_builds(self, builds: &[Build]) -> Server {
+        let build = builds.iter().rev().find(|build| Some(build.peer) == self.peer());
+        match (self.kind, build) {
+            (Kind::Peer(peer), Some(Build { program, .. })) => {
+                Server { kind: Kind::Peer(Recipe { program, ..peer }), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Whether it has a row in this scenario.
     pub(crate) fn is_for(&self, scenario: &Scenario) -> bool {
         if scenario.tls != Tls::No {
@@ -253,11 +304,9 @@ impl Server {
             return false;
         }
         match (self.kind, scenario.protocol) {
-            (Kind::Peer(peer), Protocol::Http3 { .. }) => peer.program == "caddy",
-            (Kind::Peer(peer), Protocol::Http2 { .. }) => {
-                !["squid", "caddy"].contains(&peer.program)
-            }
-            (Kind::Peer(peer), Protocol::Http1) => peer.program != "caddy",
+            (Kind::Peer(peer), Protocol::Http3 { .. }) => peer.name == "caddy",
+            (Kind::Peer(peer), Protocol::Http2 { .. }) => !["squid", "caddy"].contains(&peer.name),
+            (Kind::Peer(peer), Protocol::Http1) => peer.name != "caddy",
             (_, Protocol::Http1) => true,
             (Kind::Plimsoll(backend), _) => backend == "epoll",
             _ => false,
@@ -367,11 +416,11 @@ impl Server {
                     http2 = free_address()?;
                 }
                 // Caddy has one address, for all versions.
-                if peer.program == "caddy" {
+                if peer.name == "caddy" {
                     http3 = addr;
                 }
                 if peer.config.contains("{listen_tunnel}") {
-                    (tunnel, takes_connect) = (free_address()?, peer.program == "squid");
+                    (tunnel, takes_connect) = (free_address()?, peer.name == "squid");
                 }
                 peer_command(&peer, ground, [addr, http2, tunnel, tls], &dir)?
             }
@@ -534,6 +583,21 @@ fn make_open_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_runs_in_all_rows_of_its_peer() {
+        let program = std::env::current_exe().unwrap();
+        let build: Build = format!("haproxy={}", program.display()).parse().unwrap();
+        for server in SERVERS {
+            let (changed, is_peer) =
+                (server.with_builds(&[build]), server.peer() == Some("haproxy"));
+            assert_eq!(changed != *server, is_peer, "{}", server.name);
+            assert_eq!((changed.name, changed.peer()), (server.name, server.peer()));
+        }
+        for wrong in ["haproxy", "h2o=/bin/sh", "nginx=/no/such/file"] {
+            assert!(wrong.parse::<Build>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_floors_come_first_and_names_are_unique() {
