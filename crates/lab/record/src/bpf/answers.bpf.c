@@ -6,7 +6,7 @@
  *
  *   receive from a client        occupies the thread, if nothing does
  *   send to that client          the thread is free again; a further send was a part of the answer
- *   receive from another client  the thread has several requests at a time: an event loop
+ *   receive from another client  the thread has several requests at a time, as an event loop has
  *
  *   send to another server       begins a wait on that connection
  *   receive on it                ends the wait
@@ -25,13 +25,16 @@
 
 /* Kinds of the map `unseen`. */
 #define NO_ROOM_THREADS 0
-#define NO_ROOM_CONNECTIONS 1
-#define NO_ROOM_PEERS 2
+#define NO_ROOM_PEERS 1
 
 /* The kernel notes when data came in ticks: what waited for one tick may not have waited. */
 #define TICKS_LATE 2
 
+#define MAP_LRU_HASH 9
+
 static u64 (*const jiffies)(void) = (void *)118;
+/* A number that the kernel gives to a socket, and to no later one. */
+static u64 (*const cookie_of)(void *sock) = (void *)46;
 
 struct in6_addr {
 	u64 unused;
@@ -59,7 +62,7 @@ struct inet_connection_sock {
 #define IPPROTO_TCP 6
 
 struct thread {
-	/* The client's socket of which data was received last. */
+	/* The client's socket of which data was received last, by its cookie. */
 	u64 sock;
 	/* Since when its request occupies the thread; 0 if none does. */
 	u64 since_ns;
@@ -69,8 +72,9 @@ struct thread {
 
 MAP(threads, MAP_HASH, 16384, u32, struct thread);
 
-/* When a connection to another server was sent to, since the last receive on it. */
-MAP(asked, MAP_HASH, 16384, u64, u64);
+/* When a connection to another server was sent to, since the last receive on it. Connections that
+ * are never received from are forgotten when there are too many. */
+MAP(asked, MAP_LRU_HASH, 16384, u64, u64);
 
 struct peer {
 	u64 address[2];
@@ -125,22 +129,24 @@ ALWAYS_INLINE int is_client(struct sock *sock)
 	return bits && *bits >> (port & 63) & 1;
 }
 
-/* A request begins to occupy the thread. */
+/* A request begins to occupy the thread. An earlier one goes on elsewhere, or its client gave up. */
 ALWAYS_INLINE void begins(struct thread *thread, struct sums *sums, struct sock *sock, u64 now)
 {
 	u32 only = 0, came = 0;
 	u64 ticks = jiffies(), *count = map_lookup(&occupied, &only);
 
+	if (thread->since_ns)
+		sums->overlapped++;
+	else if (count) {
+		__sync_fetch_and_add(count, 1);
+		if (*count > sums->at_once)
+			sums->at_once = *count;
+	}
 	thread->since_ns = now;
 	thread->sent_ns = 0;
 	sums->begun++;
 	sums->ticks = ticks;
 	sums->ticks_ns = now;
-	if (count) {
-		__sync_fetch_and_add(count, 1);
-		if (*count > sums->at_once)
-			sums->at_once = *count;
-	}
 	if (sock->sk_protocol != IPPROTO_TCP)
 		return;
 	READ(came, ((struct inet_connection_sock *)sock)->icsk_ack.lrcvtime);
@@ -177,16 +183,15 @@ ALWAYS_INLINE void received_of_client(u32 tid, struct sock *sock, u64 now)
 	}
 	if (!thread || !sums)
 		return;
-	if (!thread->since_ns)
+	u64 cookie = cookie_of(sock);
+	if (!thread->since_ns || thread->sock != cookie)
 		begins(thread, sums, sock, now);
-	else if (thread->sock != (u64)sock)
-		sums->overlapped++;
-	thread->sock = (u64)sock;
+	thread->sock = cookie;
 }
 
 ALWAYS_INLINE void received_of_other(struct sock *sock, u64 now)
 {
-	u64 key = (u64)sock, *since = map_lookup(&asked, &key);
+	u64 key = cookie_of(sock), *since = map_lookup(&asked, &key);
 	struct peer peer = {};
 	struct waits first = {};
 
@@ -232,24 +237,24 @@ SEC("tp_btf/sock_send_length")
 int sent(u64 *ctx)
 {
 	struct sock *sock = (void *)ctx[0];
-	u64 both = current_pid_tgid(), key = (u64)sock;
+	u64 both = current_pid_tgid(), cookie;
 	u32 tid = both;
 
 	if ((s32)ctx[1] <= 0 || !is_observed(both >> 32))
 		return 0;
 	u64 now = now_ns();
 	u32 family = sock->__sk_common.skc_family;
+	cookie = cookie_of(sock);
 	if (!is_client(sock)) {
 		/* A socket without a peer, such as a resolver's, is not known by its address. */
 		int is_connected = family == AF_UNIX || sock->__sk_common.skc_dport;
-		if ((family == AF_INET || family == AF_INET6 || family == AF_UNIX) && is_connected &&
-		    map_update(&asked, &key, &now, NOEXIST) && !map_lookup(&asked, &key))
-			count_unseen(NO_ROOM_CONNECTIONS);
+		if ((family == AF_INET || family == AF_INET6 || family == AF_UNIX) && is_connected)
+			map_update(&asked, &cookie, &now, NOEXIST);
 		return 0;
 	}
 	struct sums *sums = own_sums();
 	struct thread *thread = map_lookup(&threads, &tid);
-	if (!sums || !thread || thread->sock != (u64)sock)
+	if (!sums || !thread || thread->sock != cookie)
 		return 0;
 	if (thread->since_ns)
 		ends(thread, sums, now);

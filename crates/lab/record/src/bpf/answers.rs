@@ -159,7 +159,7 @@ impl Answers {
         (count > 0).then(|| Loss {
             kind: "waits of requests: no room".to_owned(),
             count,
-            note: "more threads, connections or other servers than the maps can hold".to_owned(),
+            note: "more threads or other servers than the maps can hold".to_owned(),
         })
     }
 
