@@ -377,7 +377,8 @@ impl Recorder {
             Some(_) => Some(TurnsIn::AllButLastOf(TURNS_BUT_LAST_OF)),
             None => spec.turns_every.map(TurnsIn::FirstOf),
         };
-        let requested = bpf::Requested { locks: spec.locks, files: spec.files, turns };
+        let (locks, files, redact) = (spec.locks, spec.files, spec.redact);
+        let requested = bpf::Requested { locks, files, turns, redact };
         let bpf = bpf::Samplers::start(requested, &pids, &mut capabilities);
         let holds = spec.hold.map(|hold| Holds::start(&hold, &pids, bpf.marks()));
         let describe = |holds: &Holds| holds.sentence.clone();

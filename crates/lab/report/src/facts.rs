@@ -134,7 +134,8 @@ fn next(analysis: &Analysis) -> Option<Fact> {
     };
     let seen = analysis.capacity.highest_rate;
     let carried = Carried { value: capacity.value, low: Some(low), high: Some(high), seen };
-    Some(Fact::new("Next", format!("{}, at {}{overlap}", other.name, carried.text(""))))
+    let at = if carried.at_least().is_some() { "" } else { "at " };
+    Some(Fact::new("Next", format!("{}, {at}{}{overlap}", other.name, carried.text(""))))
 }
 
 /// The measured saturation, or the failure to reach it.

@@ -19,7 +19,7 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     let facts = facts::facts(analysis);
     let mut listed = tables::first(analysis);
     listed.extend(tables::latencies(analysis));
-    listed.extend(analysis.answers.as_ref().map(tables::upstreams));
+    listed.extend(upstreams(analysis));
     listed.extend(analysis.stretches.as_ref().map(tables::stretches));
     listed.extend(analysis.waits.iter().flat_map(tables::lock_waits));
     listed.extend(analysis.files.iter().flat_map(tables::files));
@@ -79,7 +79,7 @@ pub fn html(analysis: &Analysis) -> String {
             .iter()
             .flat_map(tables::files)
             .chain(analysis.waits.iter().flat_map(tables::lock_waits))
-            .chain(analysis.answers.as_ref().map(tables::upstreams))
+            .chain(upstreams(analysis))
             .chain(analysis.stretches.as_ref().map(tables::stretches))
             .collect(),
         intervals: tables::intervals(analysis),
@@ -161,4 +161,10 @@ fn caption(analysis: &Analysis) -> String {
         text.push_str(&format!(" One of every {every} intervals is drawn."));
     }
     text
+}
+
+/// Waits for other servers, if there are any.
+fn upstreams(analysis: &Analysis) -> Option<Table> {
+    let answers = analysis.answers.as_ref().filter(|answers| !answers.upstreams.is_empty());
+    answers.map(tables::upstreams)
 }

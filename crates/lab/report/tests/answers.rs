@@ -25,6 +25,10 @@ struct Server {
     overlapped: f64,
     /// How many times as long a request waits at the highest rate.
     slows: f64,
+    /// The part of the waits that is inside of requests.
+    inside: f64,
+    /// How many times as much of the threads' time is occupied.
+    more: f64,
 }
 
 /// It answers 80 requests/s, and its CPU could answer 1,000.
@@ -36,6 +40,8 @@ const WAITS: Server = Server {
     late: 0.3,
     overlapped: 0.0,
     slows: 1.0,
+    inside: 1.0,
+    more: 1.0,
 };
 
 impl Server {
@@ -62,7 +68,9 @@ impl Server {
                 sampled_ns: SECOND_NS,
                 served: rate as u64,
                 overlapped: (self.overlapped * rate) as u64,
-                occupied_ns: of_second((rate * self.occupied_s * noise).min(self.threads)),
+                occupied_ns: of_second(
+                    (rate * self.occupied_s * noise).min(self.threads) * self.more,
+                ),
                 at_once: self.threads as u64,
                 begun: rate as u64,
                 late: (late * rate).ceil() as u64,
@@ -73,6 +81,7 @@ impl Server {
                 peer: PEER.to_owned(),
                 waits: rate as u64,
                 waited_ns: of_second(rate * self.waited_s * slows),
+                inside_ns: of_second(rate * self.waited_s * slows * self.inside),
             };
             writer.answers(answers, &[upstream]);
         }
@@ -154,6 +163,23 @@ fn without_a_request_that_waited_there_may_be_more_threads() {
     let analysis = Server { late: 0.0, ..WAITS }.analysed(0.6);
     assert_ne!(analysis.capacity.resource, ResourceKind::Answering);
     assert!(remark(&analysis).unwrap().contains("may be more than the 4 seen"));
+}
+
+#[test]
+fn a_wait_outside_of_requests_is_not_what_occupies_threads() {
+    let polls = Server { occupied_s: 0.009, cpu_s: 0.005, inside: 0.0, ..WAITS }.analysed(0.6);
+    assert_ne!(polls.capacity.resource, ResourceKind::Answering);
+    assert_eq!(remark(&polls).as_deref(), Some("the CPU keeps them occupied"));
+    assert!(polls.answers.unwrap().upstreams.iter().all(|one| one.us_per_request == 0.0));
+}
+
+#[test]
+fn threads_that_are_not_free_when_they_seem_so_are_no_limit() {
+    let slow_clients = Server { more: 0.2, ..WAITS }.analysed(1.5);
+    assert_ne!(slow_clients.capacity.resource, ResourceKind::Answering);
+    assert_eq!(remark(&slow_clients).as_deref(), Some("slow or idle clients take them, too"));
+    let in_parts = Server { more: 2.0, ..WAITS }.analysed(1.5);
+    assert_eq!(remark(&in_parts).as_deref(), Some("a thread sends its answers in several parts"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS answers (
 );
 CREATE TABLE IF NOT EXISTS upstream (
     idx INTEGER NOT NULL, peer TEXT NOT NULL, waits INTEGER NOT NULL, waited_ns INTEGER NOT NULL,
-    PRIMARY KEY (idx, peer)
+    inside_ns INTEGER NOT NULL, PRIMARY KEY (idx, peer)
 ) WITHOUT ROWID;
 ";
 
@@ -31,7 +31,7 @@ pub struct AnswerRow {
     pub sampled_ns: i64,
     /// Requests that were answered by the thread that had received them.
     pub served: u64,
-    /// Receives from a client while a request of another client occupied the thread.
+    /// Requests that began while a request of another client occupied the thread.
     pub overlapped: u64,
     /// How long requests occupied threads, ns.
     pub occupied_ns: i64,
@@ -39,7 +39,7 @@ pub struct AnswerRow {
     pub at_once: u64,
     /// Requests that began to occupy a thread.
     pub begun: u64,
-    /// Those that had waited in their socket for two of the kernel's ticks (2 to 20 ms) or more.
+    /// Those that had come while their thread was occupied, by the kernel's ticks (1 to 10 ms).
     pub late: u64,
     /// How long these had waited, ns.
     pub late_ns: i64,
@@ -57,6 +57,8 @@ pub struct UpstreamRow {
     pub waits: u64,
     /// Their sum, ns.
     pub waited_ns: i64,
+    /// Of that, while a request occupied the thread that waited, ns.
+    pub inside_ns: i64,
 }
 
 impl Table for AnswerRow {
@@ -70,8 +72,8 @@ impl Table for AnswerRow {
 
 impl Table for UpstreamRow {
     const NAME: &'static str = "upstream";
-    const COLUMNS: &'static str = "idx, peer, waits, waited_ns";
+    const COLUMNS: &'static str = "idx, peer, waits, waited_ns, inside_ns";
     const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, peer";
 
-    columns!(interval, peer, waits, waited_ns);
+    columns!(interval, peer, waits, waited_ns, inside_ns);
 }

@@ -15,6 +15,7 @@ use super::program::{Aligned, Fields, Program};
 use super::stretches::set_ports;
 use crate::clock;
 use crate::error::Unsupported;
+use crate::redact;
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/answers.bpf.o")));
@@ -25,8 +26,15 @@ const EVENTS_PER_S_MAX: f64 = 10_000.0;
 /// Intervals that are not seen after one with more events.
 const REST: u64 = 9;
 
-/// The kernel's ticks have at least this length. They are measured, except in the first interval.
+/// The length of the kernel's ticks in the first interval. Later they are measured.
 const TICK_NS: f64 = 4e6;
+
+/// How often ports are looked up that a process of before may have opened.
+const PORTS_EVERY: u64 = 10;
+
+/// Kinds of events that are not seen.
+const NO_ROOM_THREADS: usize = 0;
+const NO_ROOM_PEERS: usize = 1;
 
 const AF_UNIX: u16 = 1;
 const AF_INET6: u16 = 10;
@@ -47,6 +55,8 @@ struct Sums {
     at_once: u64,
     ticks: u64,
     ticks_ns: u64,
+    /// Receives and sends.
+    events: u64,
 }
 
 impl Sums {
@@ -63,6 +73,7 @@ impl Sums {
             at_once: next(),
             ticks: next(),
             ticks_ns: next(),
+            events: next(),
         }
     }
 
@@ -78,12 +89,13 @@ impl Sums {
             at_once: all.at_once.max(one.at_once),
             ticks: all.ticks.max(one.ticks),
             ticks_ns: all.ticks_ns.max(one.ticks_ns),
+            events: all.events + one.events,
         })
     }
 }
 
-/// Waits for another server: their number and sum.
-type Waits = (u64, u64);
+/// Waits for another server: their number, their sum, and the sum of those inside a request.
+type Waits = [u64; 3];
 
 /// The sampler.
 pub(crate) struct Answers {
@@ -104,10 +116,12 @@ pub(crate) struct Answers {
     first_tick: Option<(u64, u64)>,
     before: Sums,
     peers_before: BTreeMap<Vec<u8>, Waits>,
+    /// Addresses are not written.
+    redact: bool,
 }
 
 impl Answers {
-    pub(crate) fn start(pids: &[u32]) -> Result<Answers, Unsupported> {
+    pub(crate) fn start(pids: &[u32], redact: bool) -> Result<Answers, Unsupported> {
         let mut program = Program::start(OBJECT, pids)?;
         program.detach();
         let map = |name| program.map(name);
@@ -127,6 +141,7 @@ impl Answers {
             first_tick: None,
             before: Sums::default(),
             peers_before: BTreeMap::new(),
+            redact,
         })
     }
 
@@ -143,19 +158,23 @@ impl Answers {
         pids: &[u32],
         writer: &mut Writer,
     ) -> Option<Loss> {
+        let unseen = self.program.take_unseen();
         if let Some(since_ns) = self.since_ns {
             let now_ns = clock::monotonic_ns();
             let sampled_ns = now_ns - since_ns;
             self.since_ns = Some(now_ns);
-            let (row, upstreams) = self.rows(index, sampled_ns);
-            let events = row.begun + upstreams.iter().map(|row| row.waits).sum::<u64>();
-            if events as f64 > EVENTS_PER_S_MAX * sampled_ns as f64 / 1e9 {
+            let (grown, peers) = self.take();
+            if grown.events as f64 > EVENTS_PER_S_MAX * sampled_ns as f64 / 1e9 {
                 self.next = index + 1 + REST;
             }
-            writer.answers(row, &upstreams);
+            // Without some of the threads, the row would show too little.
+            if unseen[NO_ROOM_THREADS] == 0 {
+                let (row, upstreams) = self.rows(index, sampled_ns, &grown, peers);
+                writer.answers(row, &upstreams);
+            }
         }
         self.program.observe(pids);
-        let count = self.program.take_unseen().iter().sum();
+        let count = unseen[NO_ROOM_THREADS] + unseen[NO_ROOM_PEERS];
         (count > 0).then(|| Loss {
             kind: "waits of requests: no room".to_owned(),
             count,
@@ -170,7 +189,7 @@ impl Answers {
             self.since_ns = None;
             return;
         }
-        if self.looked != pids {
+        if self.looked != pids || index.is_multiple_of(PORTS_EVERY) {
             pids.clone_into(&mut self.looked);
             set_ports(&self.ports, pids);
         }
@@ -188,8 +207,13 @@ impl Answers {
         }
     }
 
-    fn rows(&mut self, interval: u64, sampled_ns: i64) -> (AnswerRow, Vec<UpstreamRow>) {
-        let (grown, peers) = self.take();
+    fn rows(
+        &mut self,
+        interval: u64,
+        sampled_ns: i64,
+        grown: &Sums,
+        peers: BTreeMap<Vec<u8>, Waits>,
+    ) -> (AnswerRow, Vec<UpstreamRow>) {
         let now = (self.before.ticks, self.before.ticks_ns);
         let first = self.first_tick.or(Some(now)).filter(|first| first.0 > 0);
         self.first_tick = first;
@@ -209,11 +233,19 @@ impl Answers {
             late: grown.late,
             late_ns: (grown.late_ticks as f64 * tick_ns) as i64,
         };
-        let upstreams = peers.into_iter().map(|(peer, (waits, waited_ns))| UpstreamRow {
+        let mut named: BTreeMap<String, Waits> = BTreeMap::new();
+        for (peer, waits) in peers {
+            let name = name_of(&peer);
+            let name = if self.redact { redact::words(&name) } else { name };
+            let sum = named.entry(name).or_default();
+            *sum = std::array::from_fn(|at| sum[at] + waits[at]);
+        }
+        let upstreams = named.into_iter().map(|(peer, [waits, waited, inside])| UpstreamRow {
             interval,
-            peer: name_of(&peer),
+            peer,
             waits,
-            waited_ns: ns(waited_ns),
+            waited_ns: ns(waited),
+            inside_ns: ns(inside),
         });
         (row, upstreams.collect())
     }
@@ -231,16 +263,17 @@ impl Answers {
             begun: now.begun - before.begun,
             late: now.late - before.late,
             late_ticks: now.late_ticks - before.late_ticks,
+            events: now.events - before.events,
             ..now
         };
         let mut peers = BTreeMap::new();
         for key in self.peers.keys() {
             let Ok(Some(bytes)) = self.peers.lookup(&key, MapFlags::ANY) else { continue };
             let mut fields = Fields(&bytes);
-            let now = (fields.u64(), fields.u64());
+            let now: Waits = std::array::from_fn(|_| fields.u64());
             let before = self.peers_before.insert(key.clone(), now).unwrap_or_default();
-            if now.0 > before.0 {
-                peers.insert(key, (now.0 - before.0, now.1.saturating_sub(before.1)));
+            if now[0] > before[0] {
+                peers.insert(key, std::array::from_fn(|at| now[at].saturating_sub(before[at])));
             }
         }
         (grown, peers)
@@ -271,8 +304,8 @@ mod tests {
 
     #[test]
     fn sums_of_all_cpus_are_added_and_the_most_is_taken() {
-        let bytes = |of: [u64; 9]| of.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
-        let all = Sums::total(&[bytes([1, 2, 3, 4, 5, 6, 7, 8, 9]), bytes([1; 9])]);
+        let bytes = |of: [u64; 10]| of.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
+        let all = Sums::total(&[bytes([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]), bytes([1; 10])]);
         let Sums { served, late_ticks, at_once, ticks, ticks_ns, .. } = all;
         assert_eq!((served, late_ticks, at_once, ticks, ticks_ns), (2, 7, 7, 8, 9));
     }

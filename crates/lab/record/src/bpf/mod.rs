@@ -62,6 +62,8 @@ pub(crate) struct Requested {
     pub(crate) files: bool,
     /// In which intervals turns and busy periods are counted.
     pub(crate) turns: Option<TurnsIn>,
+    /// Addresses are not written.
+    pub(crate) redact: bool,
 }
 
 /// The intervals in which turns are counted. In some they are never counted: the difference in CPU

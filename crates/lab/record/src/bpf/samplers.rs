@@ -49,7 +49,8 @@ impl Samplers {
                 Stretches::start(pids, turns).map(|sampler| samplers.stretches = Some(sampler));
             capabilities
                 .push(host::sampler(TURNS, Some(&started), |()| format!("{STRETCHES}; {turns}")));
-            let started = Answers::start(pids).map(|sampler| samplers.answers = Some(sampler));
+            let started = Answers::start(pids, requested.redact)
+                .map(|sampler| samplers.answers = Some(sampler));
             capabilities.push(host::sampler(ANSWERS, Some(&started), |()| ANSWERED.to_owned()));
         }
         samplers

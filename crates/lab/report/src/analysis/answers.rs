@@ -22,18 +22,27 @@ const SERVED_MIN: u64 = 20;
 /// If more than this share of the receives find another request at their thread, the thread takes
 /// several at a time. A few are found where a client gave up, and nothing was sent.
 const OVERLAPPED_MAX: f64 = 0.02;
-/// Requests wait for a thread if at least this share had waited when they were read, and at least
-/// so many. A thread of an idle machine reads within a millisecond.
+/// Requests wait for a thread if at least this share had come while their thread was occupied, and
+/// at least so many. A request that finds an idle thread is read by that one.
 const LATE_MIN: f64 = 0.02;
 const LATE_COUNT_MIN: u64 = 5;
 /// All threads were occupied in an interval if at least this share had waited, and if requests
 /// occupied them for at least this part of the time.
 const LATE_SATURATED: f64 = 0.5;
 const OCCUPIED_SATURATED: f64 = 0.85;
+/// If so many have to wait, requests occupy the threads for more than this part of the time (with
+/// random arrivals, for three quarters). Otherwise something else takes the threads: a client that
+/// is slow, or a connection without a request.
+const OCCUPIED_FULL_MIN: f64 = 0.6;
+/// More time than all threads have: answers are sent in several parts, and a thread counts as free
+/// between them.
+const OCCUPIED_MAX: f64 = 1.1;
 /// Other servers that are shown.
 const UPSTREAMS_MAX: usize = 8;
-/// A wait is worth a word from this many microseconds for each request.
+/// A wait is worth a word from this many microseconds for each request, if it is not only of a few
+/// requests.
 const WAIT_US_MIN: f64 = 100.0;
+const WAITS_MIN: f64 = 0.05;
 /// A thread waits if another server has this part of the time in which a request occupies it; or,
 /// where it is not seen for what, if the request occupies it for so many microseconds, and for so
 /// many times its CPU time. Three programs that share a CPU make that time three times as long.
@@ -53,8 +62,10 @@ pub struct Answers {
     pub are_all: bool,
     /// How long a request occupied a thread, microseconds.
     pub occupied_us: f64,
-    /// Requests that had waited in their socket for some milliseconds, percent.
+    /// Requests that had come while their thread was occupied, percent.
     pub late_percent: f64,
+    /// Whether enough requests were answered to say anything about threads.
+    pub is_enough: bool,
     /// The other servers that requests wait for, the longest wait first.
     pub upstreams: Vec<Upstream>,
 }
@@ -66,7 +77,8 @@ pub struct Upstream {
     pub peer: String,
     /// Waits for each request.
     pub waits: f64,
-    /// What a request waits for it, microseconds. Waits of one request may overlap.
+    /// What a request waits for it, microseconds. Waits of one request may overlap. If threads take
+    /// one request at a time, only waits inside a request count.
     pub us_per_request: f64,
 }
 
@@ -80,7 +92,9 @@ impl Upstream {
 impl Answers {
     /// The other server that requests wait for longest, if they wait for one.
     pub(crate) fn longest(&self) -> Option<&Upstream> {
-        self.upstreams.first().filter(|one| one.us_per_request >= WAIT_US_MIN)
+        let is_worth =
+            |one: &&Upstream| one.us_per_request >= WAIT_US_MIN && one.waits >= WAITS_MIN;
+        self.upstreams.first().filter(is_worth)
     }
 
     /// Why the CPU is not the limit: "a request occupies one of its 4 threads that answer for
@@ -146,10 +160,12 @@ impl Seen<'_> {
 pub(super) fn answers(trial: &Trial) -> Option<Answers> {
     let seen = Seen::of(trial);
     let requests: f64 = trial.intervals().iter().map(|one| requests(one, &seen)).sum();
+    let threads = seen.threads();
     let mut sums: BTreeMap<&str, (u64, i64)> = BTreeMap::new();
     for row in trial.upstreams() {
         let sum = sums.entry(&row.peer).or_default();
-        (sum.0, sum.1) = (sum.0 + row.waits, sum.1 + row.waited_ns);
+        let waited_ns = if threads.is_some() { row.inside_ns } else { row.waited_ns };
+        (sum.0, sum.1) = (sum.0 + row.waits, sum.1 + waited_ns);
     }
     let of_request = |(peer, (waits, waited_ns)): (&str, (u64, i64))| Upstream {
         peer: peer.to_owned(),
@@ -163,7 +179,8 @@ pub(super) fn answers(trial: &Trial) -> Option<Answers> {
     upstreams.sort_by(|a, b| b.us_per_request.total_cmp(&a.us_per_request));
     upstreams.truncate(UPSTREAMS_MAX);
     let found = Answers {
-        threads: seen.threads(),
+        threads,
+        is_enough: seen.served + seen.overlapped >= SERVED_MIN,
         are_all: seen.are_all(),
         occupied_us: seen.occupied_ns as f64 / 1e3 / seen.served.max(1) as f64,
         late_percent: 100.0 * seen.late_part(),
@@ -178,50 +195,72 @@ fn requests(interval: &Interval, seen: &Seen<'_>) -> f64 {
     row.map_or(0.0, |row| interval.rate() * row.sampled_ns as f64 / 1e9)
 }
 
+/// The part of the time of so many threads in which requests occupied them.
+fn part(row: &AnswerRow, threads: u64) -> f64 {
+    row.occupied_ns as f64 / row.sampled_ns.max(1) as f64 / threads as f64
+}
+
+/// The part of the requests that had come while their thread was occupied.
+fn late(row: &AnswerRow) -> f64 {
+    row.late as f64 / row.begun.max(1) as f64
+}
+
 /// The threads that answer one request at a time, as a resource.
 pub(super) fn series(trial: &Trial) -> Option<Series> {
     let seen = Seen::of(trial);
     let threads = seen.threads()?;
     let uses = trial.intervals().iter().map(|interval| {
         let row = seen.rows.get(&interval.index)?;
-        let occupied = row.occupied_ns as f64 / row.sampled_ns.max(1) as f64 / threads as f64;
-        let late = row.late as f64 / row.begun.max(1) as f64;
+        let occupied = part(row, threads);
         // Where all threads are occupied, a request that ends in the next interval counts there.
-        let is_full = occupied >= OCCUPIED_SATURATED && late >= LATE_SATURATED;
+        let is_full = occupied >= OCCUPIED_SATURATED && late(row) >= LATE_SATURATED;
         let user = if is_full { 100.0 } else { 100.0 * occupied.min(1.0) };
         Some(Use { user, kernel: 0.0, idle: 100.0 - user, wakes: None })
     });
-    let why_not_limiting = match (waits(trial)?, seen.are_all()) {
-        (false, _) => Some("the CPU keeps them occupied".to_owned()),
-        (true, false) => {
-            let text = "no request waited for a thread: there may be more than the";
-            Some(format!("{text} {threads} seen"))
-        }
-        (true, true) => None,
-    };
     Some(Series {
         kind: ResourceKind::Answering,
         name: "threads that answer".to_owned(),
         cap: 1.0,
-        detail: format!("{threads}, each with one request at a time"),
+        detail: match threads {
+            1 => "one, with one request at a time".to_owned(),
+            all => format!("{all}, each with one request at a time"),
+        },
         uses: uses.collect(),
-        why_not_limiting,
+        why_not_limiting: why_not_limiting(trial, &seen, threads),
         ..Series::default()
     })
 }
 
+fn why_not_limiting(trial: &Trial, seen: &Seen<'_>, threads: u64) -> Option<String> {
+    let rows = || seen.rows.values();
+    let is_full = |row: &&&AnswerRow| row.begun >= LATE_COUNT_MIN && late(row) >= LATE_SATURATED;
+    let full: Vec<f64> = rows().filter(is_full).map(|row| part(row, threads)).collect();
+    if rows().any(|row| part(row, threads) > OCCUPIED_MAX) {
+        Some("a thread sends its answers in several parts".to_owned())
+    } else if !waits(trial) {
+        Some("the CPU keeps them occupied".to_owned())
+    } else if !seen.are_all() {
+        let text = "hardly a request waited for a thread: there may be more than the";
+        Some(format!("{text} {threads} seen"))
+    } else if super::median(&full).is_some_and(|part| part < OCCUPIED_FULL_MIN) {
+        Some("slow or idle clients take them, too".to_owned())
+    } else {
+        None
+    }
+}
+
 /// Whether threads mostly wait while requests occupy them: for another server, or for something
 /// that is not seen. A thread that computes is occupied, too, and longer beside other work.
-fn waits(trial: &Trial) -> Option<bool> {
-    let found = answers(trial)?;
-    let upstream_us = found.upstreams.first().map_or(0.0, |one| one.us_per_request);
+fn waits(trial: &Trial) -> bool {
+    let Some(found) = answers(trial) else { return false };
+    let upstream_us: f64 = found.upstreams.iter().map(|one| one.us_per_request).sum();
     let seen = trial.intervals().iter().filter_map(|one| Some((one.requests, one.server?)));
     let (requests, cpu_ns) = seen.fold((0.0, 0), |(requests, cpu_ns), (more, server)| {
         (requests + more, cpu_ns + server.total_ns)
     });
     let cpu_us = cpu_ns as f64 / 1e3 / f64::max(requests, 1.0);
     let unseen_us = f64::max(UNSEEN_WAIT_US_MIN, UNSEEN_WAIT_CPU_MIN * cpu_us);
-    Some(upstream_us >= UPSTREAM_PART * found.occupied_us || found.occupied_us >= unseen_us)
+    upstream_us >= UPSTREAM_PART * found.occupied_us || found.occupied_us >= unseen_us
 }
 
 /// How much longer requests wait for another server at high rates than at low ones, if that is at
@@ -229,12 +268,8 @@ fn waits(trial: &Trial) -> Option<bool> {
 pub(super) fn slower(trial: &Trial) -> Option<(String, f64, f64)> {
     let seen = Seen::of(trial);
     let longest = answers(trial)?.longest()?.peer.clone();
-    let waited: BTreeMap<u64, i64> = trial
-        .upstreams()
-        .iter()
-        .filter(|row| row.peer == longest)
-        .map(|row| (row.interval, row.waited_ns))
-        .collect();
+    let of_peer = trial.upstreams().iter().filter(|row| row.peer == longest);
+    let waited: BTreeMap<u64, i64> = of_peer.map(|row| (row.interval, row.waited_ns)).collect();
     let mut rows: Vec<(f64, f64, f64)> = trial
         .intervals()
         .iter()

@@ -162,18 +162,14 @@ pub(crate) fn stretches(found: &Stretches) -> Table {
 
 /// What requests wait for.
 pub(crate) fn upstreams(found: &Answers) -> Table {
-    let threads = match (found.threads, found.are_all) {
-        (None, _) => "its threads take several requests at a time".to_owned(),
-        (Some(all), true) => format!(
-            "{all} threads answer, each one request at a time, and a request occupies one for {}; \
-             {} % of the requests had waited for a thread",
-            latency(found.occupied_us),
-            percent(found.late_percent)
-        ),
-        (Some(most), false) => format!(
-            "at most {most} threads were occupied at once, each for {} a request, and no request \
-             waited for one",
-            latency(found.occupied_us)
+    let (occupied, late) = (latency(found.occupied_us), percent(found.late_percent));
+    let late = format!("{late} % of the requests had come while their thread was occupied");
+    let threads = match found.threads {
+        None if !found.is_enough => "too few requests were answered to know its threads".to_owned(),
+        None => "its threads take several requests at a time".to_owned(),
+        Some(1) => format!("at most one thread was occupied at once, for {occupied}; {late}"),
+        Some(most) => format!(
+            "at most {most} threads were occupied at once, each for {occupied} a request; {late}"
         ),
     };
     Table::of(
