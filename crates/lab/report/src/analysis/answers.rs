@@ -234,7 +234,10 @@ pub(super) fn series(trial: &Trial) -> Option<Series> {
 fn why_not_limiting(trial: &Trial, seen: &Seen<'_>, threads: u64) -> Option<String> {
     let rows = || seen.rows.values();
     let is_full = |row: &&&AnswerRow| row.begun >= LATE_COUNT_MIN && late(row) >= LATE_SATURATED;
-    let full: Vec<f64> = rows().filter(is_full).map(|row| part(row, threads)).collect();
+    // Weighted by requests: a load may end in the middle of an interval.
+    let full = rows().filter(is_full).map(|row| (row.begun as f64, part(row, threads)));
+    let (begun, occupied) = full
+        .fold((0.0, 0.0), |(sum, occupied), (begun, part)| (sum + begun, occupied + begun * part));
     if rows().any(|row| part(row, threads) > OCCUPIED_MAX) {
         Some("a thread sends its answers in several parts".to_owned())
     } else if !waits(trial) {
@@ -242,7 +245,7 @@ fn why_not_limiting(trial: &Trial, seen: &Seen<'_>, threads: u64) -> Option<Stri
     } else if !seen.are_all() {
         let text = "hardly a request waited for a thread: there may be more than the";
         Some(format!("{text} {threads} seen"))
-    } else if super::median(&full).is_some_and(|part| part < OCCUPIED_FULL_MIN) {
+    } else if occupied < OCCUPIED_FULL_MIN * begun {
         Some("slow or idle clients take them, too".to_owned())
     } else {
         None
