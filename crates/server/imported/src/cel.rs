@@ -3,7 +3,14 @@
 //! [`check`] is the server's own check, so a condition that the server would refuse is never
 //! written. A regular expression that means something else here is refused by [`pattern`].
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use conditions::{Lists, Reads, Scope};
+use regex_automata::meta::Regex;
+use regex_automata::util::syntax;
+
+use crate::decoded;
 
 /// The most parts that a condition joins.
 pub const PARTS_MAX: usize = 64;
@@ -179,6 +186,39 @@ pub fn list<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<String> {
 /// `VALUE.matches(EXPRESSION)`. `None`: the expression means something else here.
 pub fn matches(value: &str, expression: &str) -> Option<Cel> {
     Some(Cel::one(format!("{value}.matches({})", quoted(pattern(expression)?)?)))
+}
+
+/// `path.matches(EXPRESSION)` for an expression of PCRE that the original compares with the decoded
+/// path. `None`: no expression means the same here.
+pub fn path_matches(expression: &str) -> Option<Cel> {
+    let text = decoded::for_condition(pattern(expression)?)?;
+    Some(Cel::one(format!("path.matches({})", quoted(&text)?)))
+}
+
+/// Expressions of PCRE that are compared with texts while a file is imported. Each is compiled
+/// once.
+#[derive(Debug, Default)]
+pub struct Expressions {
+    compiled: RefCell<HashMap<String, Option<Regex>>>,
+}
+
+impl Expressions {
+    /// Whether an expression matches a text without a line break. `None`: this is unknown.
+    pub fn is_match(&self, expression: &str, text: &str) -> Option<bool> {
+        debug_assert!(!text.contains('\n'), "`$` would match before it");
+        let mut compiled = self.compiled.borrow_mut();
+        if !compiled.contains_key(expression) {
+            let syntax = syntax::Config::new().unicode(false).utf8(false);
+            let of = |text| Regex::builder().syntax(syntax).build(text).ok();
+            compiled.insert(expression.to_owned(), pattern(expression).and_then(of));
+        }
+        Some(compiled.get(expression)?.as_ref()?.is_match(text))
+    }
+}
+
+/// A decoded text as part of the path of a condition or of a route.
+pub fn in_path(text: &str) -> String {
+    text.replace('%', "%25")
 }
 
 /// `VALUE == TEXT`, or whether the value is there and empty.

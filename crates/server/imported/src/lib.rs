@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cel;
+mod decoded;
 pub mod fields;
 pub mod input;
 pub mod limits;

@@ -1,6 +1,7 @@
 //! Regular expressions that one of our settings can express: a few literal texts (`^/(a|b)/`), a
 //! path with captures (`^/([^/]+)/shop/(.*)$`), names of cookies, or parameters of a query.
 
+use crate::cel::in_path;
 use crate::route::Path;
 
 /// An expression stands for at most so many texts.
@@ -67,6 +68,32 @@ pub fn literal(pattern: &str) -> Option<Literal> {
         }
     }
     Some(Literal { texts, whole })
+}
+
+/// The starts of the paths that an expression matches, in lower case, as paths of our file.
+pub fn starts(pattern: &str) -> Vec<String> {
+    literal_starts(pattern).iter().map(|start| in_path(start)).collect()
+}
+
+fn literal_starts(pattern: &str) -> Vec<String> {
+    if let Some(found) = literal(pattern) {
+        return found.texts.iter().map(|text| text.to_ascii_lowercase()).collect();
+    }
+    let Some(rest) = pattern.strip_prefix('^') else { return vec![String::new()] };
+    let mut depth = 0_i32;
+    for c in rest.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            '|' if depth == 0 => return vec![String::new()],
+            _ => {}
+        }
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
+    let end = rest.find(|c| !plain(c)).unwrap_or(rest.len());
+    let (text, after) = rest.split_at(end);
+    let optional = after.starts_with(['?', '*', '{']);
+    vec![text[..text.len() - usize::from(optional && !text.is_empty())].to_ascii_lowercase()]
 }
 
 fn is_special(c: char) -> bool {
@@ -343,6 +370,20 @@ mod tests {
             ["/api/", "^/a.*", "^/a+", "^[ab]", "^(a(b))", "^(a)*", r"^\d", "^a|b", "(?i)^a"]
         {
             assert_eq!(of(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn starts_of_paths_are_those_of_our_file() {
+        for (pattern, start) in [
+            ("^/a", "/a"),
+            ("^/ab?", "/a"),
+            ("/a", ""),
+            ("^/a|^/b", ""),
+            ("^/A(b|c)", "/ab /ac"),
+            ("^/a%b", "/a%25b"),
+        ] {
+            assert_eq!(starts(pattern).join(" "), start, "{pattern}");
         }
     }
 
