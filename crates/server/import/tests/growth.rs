@@ -20,6 +20,7 @@ const KINDS: &[Kind] = &[
     ("servers", Source::Nginx, "http {", server, "}"),
     ("locations", Source::Nginx, "http { upstream a { server b; } server {", location, "} }"),
     ("expressions", Source::Nginx, "http { upstream a { server b; } server {", expression, "} }"),
+    ("files", Source::Nginx, "http { server { root /srv;", files, "} }"),
     (
         "limits",
         Source::Nginx,
@@ -69,6 +70,10 @@ fn expression(at: usize) -> String {
         "location ~ ^/p{at}/[0-9] {{ proxy_pass http://a; }}\n\
          location /p{at}/ {{ proxy_pass http://a; }}\n"
     )
+}
+
+fn files(at: usize) -> String {
+    format!("location /p{at}/ {{ try_files $uri $uri/ =404; }}\nlocation /q{at} {{ deny all; }}\n")
 }
 
 fn limit(at: usize) -> String {

@@ -50,7 +50,10 @@ pub(super) fn action<'d>(
     if let (Some(pass), Some(rewrite)) = (pass, first)
         && let Some((prefix, to)) = stripped(rewrite, path)
     {
-        let text = format!("only what is below {prefix} is passed on, with {to} in its place");
+        let text = format!(
+            "only what is below {prefix} is passed on, with {to} in its place, also in a path with \
+             a line break"
+        );
         nginx.notes.different(&rewrite.at, text);
         *path = Path::Prefix(prefix);
         return passed((pass, inner), path, Some(to), scope, nginx);
@@ -62,12 +65,7 @@ pub(super) fn action<'d>(
     if let Some(pass) = pass {
         return passed((pass, inner), path, None, scope, nginx);
     }
-    match files::of(
-        (server.directive.inner(), inner),
-        (path, has_condition),
-        scope,
-        &mut nginx.notes,
-    ) {
+    match files::of((server.directive.inner(), inner), (path, has_condition), scope, nginx) {
         Ok((files, last)) => {
             let (action, other) = after_files(files, last, server, nginx);
             (action, other.unwrap_or_else(|| Passed::of(scope)))
@@ -188,8 +186,7 @@ fn passed<'d>(
     let url = format!("{}://{}", wanted.scheme, wanted.authority);
     // By default, nginx puts the path of the location in place of the URL of the upstream.
     let has_variables = pass.word(0).contains('$');
-    let is_own = wanted.host.as_deref() == Some(&wanted.authority);
-    let cuts = is_own && own_path.is_none() && !has_variables;
+    let cuts = own_path.is_none() && !has_variables;
     needs.cut = cuts.then(|| url.clone());
     needs.upstream_path = match instead {
         Some(to) => Some((to, own_path.map(|own| url + &own))),

@@ -1,9 +1,8 @@
 //! `set_real_ip_from` and `real_ip_header`: proxies in front that name the client.
 
-use std::net::IpAddr;
-
 use super::blocks::Directive;
 use super::scope::is_network;
+use imported::cel::{self, Cel};
 use imported::note::{Notes, Place};
 use imported::table::is_one;
 use imported::tree::Section;
@@ -14,12 +13,22 @@ pub(crate) struct Trusted {
     networks: Vec<String>,
     /// `None`: X-Forwarded-For.
     field: Option<String>,
-    from: Place,
+    pub(crate) from: Place,
     /// The client is always the one that nginx takes. If not, rules about clients are not carried.
     pub(crate) is_exact: bool,
 }
 
 impl Trusted {
+    /// The condition that a proxy names a client that nginx and our server read in another way.
+    pub(crate) fn is_ambiguous(&self) -> Option<Cel> {
+        let Some(field) = &self.field else {
+            let field = cel::field("x-forwarded-for")?;
+            let is_list = cel::matches(&field, r"^[0-9A-Fa-f.:\[\], \t]*$")?;
+            return Some(is_list.negated());
+        };
+        Some(Cel::one(format!("{}.contains(',')", cel::field(field)?)))
+    }
+
     /// Writes them into a listener.
     pub(crate) fn write(&self, listener: &mut Section) {
         listener.set("trusted_proxies", self.networks.clone(), &self.from);
@@ -88,16 +97,15 @@ fn found(http: &[Directive], notes: &mut Notes) -> Option<Trusted> {
     }
     let placed = of_servers.iter().flatten().chain(&all);
     for one in placed.filter(|one| one.name == "real_ip_header") {
-        let text = "addresses of trusted proxies are skipped, as with real_ip_recursive on; from \
-                    other clients the field is not passed on";
+        let text = "addresses of trusted proxies are skipped, as with real_ip_recursive on; of \
+                    several fields with an address, the last counts; a request whose \
+                    field has another form is refused where a rule is about clients; from other \
+                    clients the field is not passed on";
         notes.different(&one.at, text);
     }
     // Without real_ip_recursive, nginx takes the last address, even if that is a trusted one.
     let is_recursive = all.iter().any(|one| one.name == "real_ip_recursive" && one.word(0) == "on");
-    let is_single = |text: &String| text.parse::<IpAddr>().is_ok();
-    let is_exact = is_recursive
-        || !field.eq_ignore_ascii_case("x-forwarded-for")
-        || networks.iter().all(is_single);
+    let is_exact = is_recursive || !field.eq_ignore_ascii_case("x-forwarded-for");
     let field = Some(field.to_owned()).filter(|one| !one.eq_ignore_ascii_case("x-forwarded-for"));
     Some(Trusted { networks, field, from, is_exact })
 }

@@ -6,7 +6,7 @@ use ::conditions::Lists;
 
 use super::blocks::{Directive, named};
 use super::variables::only;
-use imported::cel::{self, Cel, PARTS_MAX};
+use imported::cel::{self, Cel, Expressions, PARTS_MAX};
 use imported::table::Becomes;
 use imported::url::url;
 
@@ -26,15 +26,22 @@ pub(super) struct Test {
 }
 
 const NAMES: &str = "its condition is written, but it compares the names of cookies and of \
-                     parameters with their case";
+                     parameters with their case, and it decodes names and values";
+
+const COOKIES: &str = "its condition is written, but between several Cookie fields it reads a \
+                       comma and no semicolon";
+
+/// What the text between two Cookie fields, or the ends of the text, can match.
+const SEPARATORS: [&str; 9] = [";", ",", " ", "^", "$", r"\s", r"\b", r"\W", r"\S"];
 
 /// What becomes of a directive whose condition differs like this.
 pub(super) fn becomes(why: &'static str) -> Becomes {
     if why.is_empty() { Becomes::Carried } else { Becomes::Left(why) }
 }
 
-/// What `if (…)` asks. `None`: our file cannot ask it.
-pub(super) fn of_if(block: &Directive, tests: &Tests) -> Option<Found> {
+/// What `if (…)` asks. `None`: our file cannot ask it. `unnamed`: what `$host` is in a request
+/// without a host, if the server has such requests.
+pub(super) fn of_if(block: &Directive, tests: &Tests, unnamed: Option<&str>) -> Option<Found> {
     let mut words: Vec<&str> = block.words.iter().map(String::as_str).collect();
     let first = words.first_mut()?;
     *first = first.strip_prefix('(')?;
@@ -49,14 +56,36 @@ pub(super) fn of_if(block: &Directive, tests: &Tests) -> Option<Found> {
     }
     let (found, why) = match words[..] {
         [value] => is_on(&only(value)?, tests)?,
+        // The path is compared decoded, so another path would be let in.
+        ["$request_uri", "!~" | "!~*", _] => return None,
         [value, sign, to] if !to.contains('$') || sign.contains('~') => {
-            let (found, why) = compared(&only(value)?, sign.trim_start_matches('!'), to, tests)?;
+            let (name, plain) = (only(value)?, sign.trim_start_matches('!'));
+            let (mut found, why) = compared(&name, plain, to, tests)?;
+            if let Some(host) = unnamed.filter(|_| name == "host") {
+                found = with_unnamed(found, plain, to, host)?;
+            }
             (if sign.starts_with('!') { found.negated() } else { found }, why)
         }
         _ => return None,
     };
     cel::check(&found, &Lists::new())?;
     Some((found, why))
+}
+
+/// The condition on the host, also for a request without a host: nginx takes this host then.
+fn with_unnamed(found: Cel, sign: &str, to: &str, host: &str) -> Option<Cel> {
+    let (without, with) = (cel::is("host", "")?, cel::is("host", "")?.negated());
+    let holds = match sign {
+        "=" => host == to,
+        "~" => Expressions::default().is_match(to, host)?,
+        _ => Expressions::default().is_match(&format!("(?i){to}"), host)?,
+    };
+    let is_same = sign == "=" && (holds == to.is_empty());
+    match holds {
+        _ if is_same => Some(found),
+        true => Cel::any(vec![found, without]),
+        false => Cel::all(vec![found, with]),
+    }
 }
 
 /// Whether a variable has a value that is neither empty nor `0`.
@@ -89,15 +118,37 @@ fn compared(name: &str, sign: &str, to: &str, tests: &Tests) -> Option<Found> {
         _ => {}
     }
     let (value, why) = text_of(name)?;
+    let why = if reads_between_cookies(name, to) { COOKIES } else { why };
     let found = match sign {
-        "=" if value == "host" => cel::is(&value, &to.to_ascii_lowercase()),
-        "=" => cel::is(&value, to),
-        "~" if value == "host" => cel::matches(&value, &format!("(?i){to}")),
-        "~" => cel::matches(&value, to),
-        "~*" => cel::matches(&value, &format!("(?i){to}")),
+        "=" => is_text(&value, to),
+        "~" => matches(&value, to),
+        "~*" => matches(&value, &format!("(?i){to}")),
         _ => None,
     };
     Some((found?, why))
+}
+
+/// Whether a comparison depends on the text between two Cookie fields.
+fn reads_between_cookies(name: &str, to: &str) -> bool {
+    name == "http_cookie" && SEPARATORS.iter().any(|one| to.contains(one))
+}
+
+/// Whether a text of our file is this one.
+fn is_text(value: &str, to: &str) -> Option<Cel> {
+    match value {
+        // Hosts are in lower case.
+        "host" if to.bytes().any(|b| b.is_ascii_uppercase()) => None,
+        "path" => cel::is(value, &cel::in_path(to)),
+        _ => cel::is(value, to),
+    }
+}
+
+/// Whether a text of our file matches an expression.
+fn matches(value: &str, expression: &str) -> Option<Cel> {
+    match value {
+        "path" => cel::path_matches(expression),
+        _ => cel::matches(value, expression),
+    }
 }
 
 /// The text of our file that a variable is.
@@ -106,7 +157,7 @@ fn text_of(name: &str) -> Option<(String, &'static str)> {
     match (name, name.split_once('_')) {
         ("scheme", _) => plain("scheme"),
         ("request_method", _) => plain("method"),
-        ("host" | "http_host", _) => plain("host"),
+        ("host", _) => plain("host"),
         ("uri" | "document_uri", _) => plain("path"),
         ("args" | "query_string", _) => plain("query"),
         ("ssl_server_name", _) => plain("tls.sni"),
@@ -155,6 +206,7 @@ pub(super) fn of_block(block: &Directive) -> Option<Test> {
         ("map", 2) => Some(text_of(&only(block.word(0))?)?),
         _ => return None,
     };
+    let between = |entry: &Directive| reads_between_cookies(&block.word(0)[1..], &entry.name);
     if block.inner().len() > PARTS_MAX {
         return None;
     }
@@ -175,12 +227,12 @@ pub(super) fn of_block(block: &Directive) -> Option<Test> {
         };
         parts.push(match entry.name.strip_prefix('~') {
             Some(rest) => match rest.strip_prefix('*') {
-                Some(rest) => cel::matches(value, &format!("(?i){rest}"))?,
-                None => cel::matches(value, rest)?,
+                Some(rest) => matches(value, &format!("(?i){rest}"))?,
+                None => matches(value, rest)?,
             },
             // nginx compares texts of a map without case.
             None if entry.name.bytes().any(|b| b.is_ascii_alphabetic()) => return None,
-            None => cel::is(value, &entry.name)?,
+            None => is_text(value, &entry.name)?,
         });
     }
     if source.is_none() {
@@ -190,7 +242,11 @@ pub(super) fn of_block(block: &Directive) -> Option<Test> {
     cel::check(&is_on, &Lists::new())?;
     values.dedup();
     let value = if values.len() == 1 { values.pop() } else { None };
-    Some(Test { is_on: (is_on, source.map_or("", |(_, why)| why)), value })
+    let why = match block.inner().iter().any(between) {
+        true => COOKIES,
+        false => source.map_or("", |(_, why)| why),
+    };
+    Some(Test { is_on: (is_on, why), value })
 }
 
 /// Variables that are off, and that `if` blocks of this level switch on.
@@ -234,18 +290,18 @@ fn switched(level: &[Directive], is_switch: &dyn Fn(&str) -> bool, tests: &mut T
 
 /// The condition of an `if` block that keeps no request out.
 fn loosely(block: &Directive, tests: &Tests) -> Option<Found> {
-    let [first, sign, last @ ..] = &block.words[..] else { return of_if(block, tests) };
+    let [first, sign, last @ ..] = &block.words[..] else { return of_if(block, tests, None) };
     let case = match sign.as_str() {
         "~" => "",
         "~*" => "(?i)",
-        _ => return of_if(block, tests),
+        _ => return of_if(block, tests, None),
     };
     let name = only(first.strip_prefix('(')?)?;
     let text = last.first()?;
     let text = if last.len() == 1 { text.strip_suffix(')')? } else { text };
     match name.as_str() {
         "request_uri" => url(&format!("{case}{text}"), true),
-        _ => of_if(block, tests),
+        _ => of_if(block, tests, None),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Nginx;
 use super::blocks::{Directive, named};
-use super::found::{is_sent, location};
+use super::found::{Judges, location};
 use super::scope::{Scope, Server};
 use imported::note::Place;
 use imported::tree::{Section, Value};
@@ -27,7 +27,7 @@ enum Shown {
 pub(super) fn of<'d>(scope: &Scope<'d>, server: &Server<'d>, nginx: &mut Nginx<'d>) -> Vec<Page> {
     let mut pages = Vec::new();
     for one in scope.all("error_page") {
-        match page(one, scope, server) {
+        match page(one, scope, server, nginx.judges(server.directive.inner())) {
             Ok(page) => {
                 nginx.notes.different(&one.at, "fields of add_header are not sent with the page");
                 if let Shown::File(file) = &page.shown {
@@ -41,7 +41,12 @@ pub(super) fn of<'d>(scope: &Scope<'d>, server: &Server<'d>, nginx: &mut Nginx<'
     pages
 }
 
-fn page(one: &Directive, scope: &Scope<'_>, server: &Server<'_>) -> Result<Page, &'static str> {
+fn page(
+    one: &Directive,
+    scope: &Scope<'_>,
+    server: &Server<'_>,
+    judges: Judges<'_>,
+) -> Result<Page, &'static str> {
     let statuses: Vec<u64> = one.words.iter().map_while(|word| word.parse().ok()).collect();
     if statuses.is_empty() || !statuses.iter().all(|status| (400..600).contains(status)) {
         return Err("a page is for statuses from 400 to 599");
@@ -61,7 +66,9 @@ fn page(one: &Directive, scope: &Scope<'_>, server: &Server<'_>) -> Result<Page,
     let shown = if target.starts_with("http://") || target.starts_with("https://") {
         Shown::Redirect(target.clone())
     } else if target.starts_with('/') {
-        Shown::File(file(target, scope, server).ok_or("the page is not the file of a directory")?)
+        Shown::File(
+            file(target, scope, server, judges).ok_or("the page is not the file of a directory")?,
+        )
     } else {
         return Err("no other location is asked for the page");
     };
@@ -69,9 +76,9 @@ fn page(one: &Directive, scope: &Scope<'_>, server: &Server<'_>) -> Result<Page,
 }
 
 /// The file of a path.
-fn file(path: &str, scope: &Scope<'_>, server: &Server<'_>) -> Option<String> {
+fn file(path: &str, scope: &Scope<'_>, server: &Server<'_>, judges: Judges<'_>) -> Option<String> {
     let all = server.directive.inner();
-    if !is_sent(all, path, None) {
+    if !judges.is_sent(path, None) {
         return None;
     }
     let inner = location(all, path).map_or(&[][..], Directive::inner);

@@ -1,7 +1,8 @@
 //! `root`, `alias`, `index`, `try_files` and `expires`: the files of a directory.
 
+use super::Nginx;
 use super::blocks::{Directive, named};
-use super::found::{is_plain, is_sent, may_be_taken};
+use super::found::{Judges, is_plain};
 use super::scope::Scope;
 use super::table::time;
 use imported::note::Notes;
@@ -33,7 +34,7 @@ pub(super) fn of<'d>(
     (server, inner): (&[Directive], &'d [Directive]),
     (path, has_condition): (&mut Path, bool),
     scope: &Scope<'d>,
-    notes: &mut Notes,
+    nginx: &mut Nginx<'_>,
 ) -> Result<(Files, Last<'d>), String> {
     if inner.iter().any(|one| one.name.ends_with("_pass")) {
         return Err("this protocol is not spoken with upstreams".to_owned());
@@ -67,41 +68,46 @@ pub(super) fn of<'d>(
             }
         }
     }
-    if let Some(index) = scope.get("index") {
-        // What a program would answer is no file.
-        let of_files = index.words.iter().filter(|word| is_plain(word));
-        let words: Vec<String> = of_files.cloned().collect();
-        if words.iter().any(|word| word.contains(['$', '/'])) {
-            return Err("the name of an index is not fixed".to_owned());
-        }
-        files.index = Some(words);
-        notes.carried(&index.at);
-    }
     let usual = [String::from("index.html")];
-    if files.index.as_deref().unwrap_or(&usual).iter().any(|name| may_be_taken(server, name)) {
-        return Err("another location would be asked for the index".to_owned());
+    let index = scope.get("index");
+    let names = index.map_or(&usual[..], |index| &index.words);
+    if names.iter().any(|word| word.contains(['$', '/'])) {
+        return Err("the name of an index is not fixed".to_owned());
+    }
+    let start = if has_condition { "" } else { path.start() };
+    let taken = names.iter().position(|name| nginx.judges(server).take_index(name, inner, start));
+    let known = &names[..taken.unwrap_or(names.len())];
+    if index.is_some() || taken.is_some() {
+        // What a program would answer is no file.
+        files.index = Some(known.iter().filter(|word| is_plain(word)).cloned().collect());
+    }
+    if let Some(index) = index {
+        nginx.notes.carried(&index.at);
+    }
+    if let Some(at) = taken {
+        let text = format!("another location or a condition decides about {}", names[at]);
+        nginx.notes.left(index.map_or(&directory.at, |index| &index.at), text);
     }
     let last = match named(inner, "try_files").last() {
-        Some(tries) => {
-            tried(tries, (server, inner), &mut files).inspect(|_| notes.carried(&tries.at))?
-        }
+        Some(tries) => tried(tries, (nginx.judges(server), inner), &mut files)
+            .inspect(|_| nginx.notes.carried(&tries.at))?,
         None => Last::Missing,
     };
     files.precompressed = scope.is("gzip_static", "on");
-    files.cache_control = cache_control(scope, notes);
-    notes.different(&directory.at, differs);
+    files.cache_control = cache_control(scope, &mut nginx.notes);
+    nginx.notes.different(&directory.at, differs);
     if files.precompressed
         && let Some(one) = scope.get("gzip_static")
     {
-        notes.different(&one.at, "files with the endings .br and .zst are sent, too");
+        nginx.notes.different(&one.at, "files with the endings .br and .zst are sent, too");
     }
     if scope.is("autoindex", "on")
         && let Some(one) = scope.get("autoindex")
     {
-        notes.left(&one.at, "directories are not listed");
+        nginx.notes.left(&one.at, "directories are not listed");
     }
     for one in scope.all("add_header").iter().filter(|one| !is_cache_control(one)) {
-        notes.left(&one.at, "responses with files have no other fields");
+        nginx.notes.left(&one.at, "responses with files have no other fields");
     }
     Ok((files, last))
 }
@@ -109,7 +115,7 @@ pub(super) fn of<'d>(
 /// `try_files FILE … LAST`
 fn tried<'d>(
     tries: &'d Directive,
-    (server, inner): (&[Directive], &[Directive]),
+    (judges, inner): (Judges<'_>, &[Directive]),
     files: &mut Files,
 ) -> Result<Last<'d>, String> {
     let Some((last, words)) = tries.words.split_last() else {
@@ -145,9 +151,13 @@ fn tried<'d>(
     let queries = ["$is_args$args", "?$args", "?$query_string", "$is_args$query_string"];
     let bare = queries.iter().find_map(|query| last.strip_suffix(query)).unwrap_or(last);
     match (bare.strip_prefix("$uri"), bare.starts_with('/') && is_fixed(bare)) {
-        (Some(ending), _) if is_fixed(ending) => files.tries.push(format!("{{path}}{ending}")),
-        (_, true) if is_sent(server, bare, Some(inner)) => files.tries.push(bare.to_owned()),
-        (_, true) => return Err("another location would be asked for its last path".to_owned()),
+        (Some(ending), _) if is_fixed(ending) && !judges.take_ending(ending, inner) => {
+            files.tries.push(format!("{{path}}{ending}"));
+        }
+        (_, true) if judges.is_sent(bare, Some(inner)) => files.tries.push(bare.to_owned()),
+        (Some(_), _) | (_, true) => {
+            return Err("another location would be asked for its last path".to_owned());
+        }
         _ => return Err("the last path of try_files is not that of a file".to_owned()),
     }
     Ok(Last::Missing)

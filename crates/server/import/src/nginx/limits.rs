@@ -185,9 +185,11 @@ pub(crate) fn bodies(http: &Scope<'_>, tree: &mut Tree) {
 }
 
 /// Writes the limit on bodies of a location, if it is not that of all.
-pub(crate) fn own_body(section: &mut Section, scope: &Scope<'_>, http: u64) {
-    if let Some(one) = scope.get("client_max_body_size").filter(|_| body(scope) != http) {
-        section.set("body_bytes_max", Value::Bytes(body(scope)), &one.at);
+pub(crate) fn own_body(section: &mut Section, scope: &Scope<'_>, own: u64, http: u64) {
+    if own != http {
+        let from = scope.get("client_max_body_size").map(|one| one.at.to_string());
+        let from = from.unwrap_or_else(|| "see the notes of the import".to_owned());
+        section.set("body_bytes_max", Value::Bytes(own), from);
     }
 }
 

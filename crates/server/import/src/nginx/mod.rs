@@ -31,20 +31,23 @@ use ::conditions::Checked;
 use self::blocks::{Directive, named, parse};
 use self::clients::Trusted;
 use self::conditions::Tests;
+use self::found::{Judges, Places};
 use self::limits::Limited;
 use self::listen::{Answered, Group, Listen, Weight};
+use self::redirects::Names;
 use self::routes::Closed;
 use self::scope::{Scope, Server, is_network};
 use self::table::{size, time};
 use self::upstreams::Upstreams;
 use self::variables::{Constants, Switches};
 use crate::Parsed;
-use imported::cel::Cel;
+use imported::cel::{Cel, Expressions};
 use imported::input::Input;
 use imported::note::{Fate, Notes, Place};
 use imported::pattern::host_of;
-use imported::route::add;
+use imported::route::{Action, add};
 use imported::table::Becomes::{self, Carried, Different, Left, Nothing};
+use imported::table::is_one;
 use imported::tree::{Section, Tree, Value, timeout};
 
 /// What is written, and what the directives have said so far.
@@ -60,6 +63,10 @@ pub(crate) struct Nginx<'d> {
     switches: Switches,
     /// The variables of the server with a fixed value.
     constants: Constants,
+    /// The paths that the server names.
+    places: Places,
+    /// The expressions that were compared with paths.
+    compared: Expressions,
     /// The rules that answer, in their order.
     rules: Vec<Checked>,
     /// Routes with conditions, without those of expressions.
@@ -167,6 +174,7 @@ impl<'d> Nginx<'d> {
         self.body = limits::body(scope);
         self.trusted = clients::trusted(inner, &mut self.notes);
         let mut scope = scope.clone();
+        self.one_client(inner);
         scope.is_named = self.trusted.as_ref().is_some_and(|trusted| trusted.is_exact);
         self.servers(inner, &scope);
         for block in named(inner, "upstream").filter(|one| !self.upstreams.uses(one.word(0))) {
@@ -241,6 +249,13 @@ impl<'d> Nginx<'d> {
             let (hosts, all) =
                 hosts(block, (default, &below), &mut own, &mut taken, &mut self.notes);
             closed_default |= !all;
+            let is_unnamed = !default && has_no_name(block);
+            if is_unnamed {
+                self.without_host(block, group);
+            }
+            if hosts.is_empty() && is_unnamed {
+                continue;
+            }
             if hosts.is_empty() && !default {
                 let text = "no name of it is carried";
                 self.not_carried(block, &Left(text), text);
@@ -264,6 +279,55 @@ impl<'d> Nginx<'d> {
         for address in &group.addresses {
             self.listener(address, &carried);
         }
+    }
+
+    /// Writes the rule for requests without a host, which another server than the default server
+    /// answers.
+    fn without_host(&mut self, block: &'d Directive, group: &Group) {
+        let inner = block.inner();
+        let decides = |one: &&Directive| is_one("if location rewrite", &one.name);
+        let names = Names { hosts: &[], groups: &[], unnamed: Some("") };
+        let answer =
+            named(inner, "return").next().filter(|_| !inner.iter().any(|one| decides(&one)));
+        let action = answer.and_then(|one| {
+            let (action, becomes) = redirects::carried(one, redirects::answer(one, &names));
+            self.notes.became(&one.at, &becomes);
+            (action != Action::NotCarried).then_some(action)
+        });
+        let is_answered = action.is_some();
+        let action =
+            action.unwrap_or_else(|| Action::Answer { status: 403, body: "403\n".to_owned() });
+        let parts = [Cel::one("host == ''")].into_iter().chain(group.only_for.clone());
+        let is_written = (is_answered || !self.open)
+            && Cel::all(parts.collect()).is_some_and(|when| self.rule(&when, &action, &block.at));
+        if is_answered && is_written {
+            return self.notes.carried(&block.at);
+        }
+        let text = "requests without a host are refused, which this server answers";
+        self.not_carried(block, &Becomes::Unprotected(text), text);
+    }
+
+    /// Writes a rule that refuses a request in which nginx and our server take another client, if
+    /// something depends on clients.
+    fn one_client(&mut self, inner: &[Directive]) {
+        let reads = |one: &Directive| {
+            matches!(one.name.as_str(), "allow" | "deny" | "geo")
+                || one.words.iter().any(|word| word.contains("remote_addr"))
+        };
+        let Some(trusted) = self.trusted.clone() else { return };
+        if blocks::with_inner(inner).any(reads) && !self.open {
+            let when = trusted.is_ambiguous();
+            let action = Action::Answer { status: 400, body: "400\n".to_owned() };
+            if let Some(when) = when {
+                self.rule(&when, &action, &trusted.from);
+            }
+        }
+    }
+
+    /// What is asked again for a file of this server.
+    fn judges<'n>(&'n self, server: &'n [Directive]) -> Judges<'n> {
+        let (tests, expressions, places) = (&self.switches.tests, &self.compared, &self.places);
+        Judges { server, tests, expressions, places }
     }
 
     /// A block becomes this, and all that is inside is not carried.
@@ -450,7 +514,7 @@ fn hosts(
             let bare = name.strip_prefix("*.").unwrap_or(name);
             let bare = bare.strip_prefix('.').unwrap_or(bare).to_ascii_lowercase();
             let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
-            if name == "_" || name.is_empty() || name == "\"\"" {
+            if name == "_" || name.is_empty() {
                 continue;
             }
             let ends = bare.starts_with('.') || bare.ends_with('.') || bare.is_empty();
@@ -488,6 +552,11 @@ fn hosts(
         None => taken.insert(host.clone()),
     });
     (hosts, all)
+}
+
+/// Whether a server is for requests without a host.
+fn has_no_name(block: &Directive) -> bool {
+    named(block.inner(), "server_name").flat_map(|one| &one.words).any(String::is_empty)
 }
 
 /// The names `NAME` of all `*.NAME` and `.NAME`, of all servers.

@@ -16,6 +16,8 @@ pub(crate) struct Names<'n> {
     /// The hosts of the server. Empty for the default server, which has other hosts too.
     pub(crate) hosts: &'n [String],
     pub(crate) groups: &'n [(String, String)],
+    /// What `$host` is in a request without a host. `None`: the server has no such request.
+    pub(crate) unnamed: Option<&'n str>,
 }
 
 impl Names<'_> {
@@ -103,6 +105,9 @@ pub(super) fn carried(
         Ok(Action::Redirect { .. }) if one.words.iter().any(|word| word.contains("$http_host")) => {
             Left("the redirect is written, but it repeats the host without its port")
         }
+        Ok(Action::Redirect { .. }) if is_for_all(one) && one.word(1).contains("$1") => Different(
+            "the redirect repeats the path as it was sent, without decoding it and merging slashes",
+        ),
         Ok(Action::Redirect { to, .. }) if to.replace("{host}", "").contains('{') => {
             Different(CAPTURES)
         }

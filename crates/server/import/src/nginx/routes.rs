@@ -10,23 +10,24 @@ use std::rc::Rc;
 use ::conditions::Lists;
 
 use super::actions::{Passed, action, after_files};
-use super::blocks::{Directive, named};
+use super::blocks::{self, Directive, named};
 use super::errors::{self, Page};
 use super::files;
+use super::found::Places;
 use super::guards::{self, Guard};
 use super::headers::fields;
 use super::limits::{self, Limited};
 use super::redirects;
 use super::responses::{self, Redirects};
 use super::scope::{Scope, Server};
-use super::variables::Constants;
+use super::variables::{self, Constants};
 use super::{Nginx, conditions, rules, store, table};
 use imported::cel::{self, Cel};
 use imported::limits::{COMPARISONS_MAX, CONDITIONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use imported::note::{Fate, Place};
-use imported::pattern::{literal, path_of};
+use imported::pattern::{path_of, starts};
 use imported::route::{Action, CAPTURES, Keys, Path, change};
-use imported::table::Becomes::{self, Left, Unprotected};
+use imported::table::Becomes::{self, Left, Nothing, Unprotected};
 use imported::table::is_one;
 use imported::tree::Section;
 
@@ -55,6 +56,10 @@ struct Route<'d> {
     is_automatic: bool,
     /// The numbers of its location and of those around it.
     within: Vec<usize>,
+    /// Its location has an expression.
+    is_expression: bool,
+    /// The limit on bodies.
+    body: u64,
 }
 
 impl<'d> Route<'d> {
@@ -63,7 +68,7 @@ impl<'d> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
         let (when, first, after) = (None, Vec::new(), 0);
         let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
-        let (more, within) = (Rc::default(), Vec::new());
+        let (more, within, is_expression, body) = (Rc::default(), Vec::new(), false, 0);
         Route {
             at,
             path,
@@ -79,6 +84,8 @@ impl<'d> Route<'d> {
             more,
             is_automatic,
             within,
+            is_expression,
+            body,
         }
     }
 }
@@ -101,6 +108,8 @@ struct Other {
     /// The starts of its paths.
     starts: Vec<String>,
     does: String,
+    /// Its limit on bodies, if it has one.
+    body: Option<u64>,
     /// `None`: nothing is stored.
     stores: Option<String>,
     /// The number of the location around it: it takes only requests of that location.
@@ -127,6 +136,7 @@ pub(crate) fn server<'d>(
 ) {
     let inner = server.directive.inner();
     nginx.constants = Constants::of(inner, &nginx.switches.by_blocks);
+    nginx.places = Places::of(inner);
     // The blocks before an answer to all requests.
     let end = inner.iter().position(redirects::is_answer).unwrap_or(inner.len());
     let names = server.names(&server.scope);
@@ -229,9 +239,7 @@ impl<'d> Found<'_, 'd> {
         let server = self.server;
         let (at, inner) = (&server.directive.at, server.directive.inner());
         let found = match server.scope.get("root") {
-            Some(_) => {
-                files::of((inner, inner), (&mut root, false), &server.scope, &mut self.nginx.notes)
-            }
+            Some(_) => files::of((inner, inner), (&mut root, false), &server.scope, self.nginx),
             None => Err(String::new()),
         };
         let (action, other) = match found {
@@ -262,13 +270,14 @@ impl<'d> Found<'_, 'd> {
         if is_other {
             scope.keep_out_as(outer, &mut self.nginx.notes);
         }
-        let is_for = route.action.forwards() || matches!(route.action, Action::Files(..));
-        if !is_for {
-            return Route { scope, ..route };
-        }
         let nginx = &mut *self.nginx;
         let beats = matches!(route.path, Path::Exact(_));
-        let does = (!beats).then(|| does(inner, &scope));
+        let does = (!beats).then(|| does(inner, &scope, &nginx.constants));
+        let body = limits::body(&scope);
+        if !forwards(&route.action) {
+            let does = does.filter(|_| route.is_expression);
+            return Route { scope, does, body, ..route };
+        }
         let switches = (&nginx.switches.maps, &nginx.switches.tests);
         let keys = match route.action.forwards() {
             true => store::keys(&scope, switches, &mut nginx.notes),
@@ -284,16 +293,16 @@ impl<'d> Found<'_, 'd> {
             redirects,
             upstream_path: passed.upstream_path,
         };
-        Route { scope, does, keys, cut: passed.cut, more: Rc::new(more), ..route }
+        Route { scope, does, body, keys, cut: passed.cut, more: Rc::new(more), ..route }
     }
 
     fn paths_of(&mut self, all: &[Directive], depth: usize) {
         for location in named(all, "location").filter(|_| depth < DEPTH_MAX) {
             let path = match (location.word(0), location.word(1)) {
-                ("=", path) => (true, Path::Exact(path.to_owned())),
-                ("^~", path) => (true, Path::beginning(path)),
+                ("=", path) => (true, Path::Exact(cel::in_path(path))),
+                ("^~", path) => (true, Path::beginning(&cel::in_path(path))),
                 ("~", pattern) => (false, path_of(pattern).map_or_else(Path::root, |one| one.0)),
-                (path, _) => (false, Path::beginning(path)),
+                (path, _) => (false, Path::beginning(&cel::in_path(path))),
             };
             self.paths.push(path);
             self.paths_of(location.inner(), depth + 1);
@@ -336,7 +345,7 @@ impl<'d> Found<'_, 'd> {
         if location.word(0).starts_with('@') && self.is_tried(location.word(0)) {
             return;
         }
-        let when = self.expression(location);
+        let when = self.expression(location, &scope);
         let path = match &when {
             Some(_) => Ok(Path::root()),
             None => self.path(location, &mut scope),
@@ -362,16 +371,18 @@ impl<'d> Found<'_, 'd> {
             // The rest of the location must not find another route.
             self.routes.push(Route::plain(&location.at, asked, Action::NotCarried, &scope));
         }
-        let forwards = action.forwards();
+        let is_internal = named(inner, "internal").next().is_some();
+        let passes = inner.iter().any(|one| one.name.ends_with("_pass"));
         if let Path::Prefix(prefix) = &path
-            && forwards
+            && (action.forwards() || is_internal && passes)
             && prefix.len() > 1
             && when.is_none()
             && location.word(0) != "~"
             && let Some(bare) = prefix.strip_suffix('/')
         {
             // nginx answers a request for the prefix without its slash like this.
-            let action = Action::Redirect { status: 301, to: prefix.clone(), with_path: false };
+            let redirect = Action::Redirect { status: 301, to: prefix.clone(), with_path: false };
+            let action = if is_internal { action.clone() } else { redirect };
             let path = Path::Exact(bare.to_owned());
             let route = Route::plain(&location.at, path, action, &Scope::default());
             self.routes.push(Route { is_automatic: true, ..route });
@@ -380,7 +391,9 @@ impl<'d> Found<'_, 'd> {
         let after = if beats { 0 } else { usize::MAX };
         let after = if location.word(0) == "~" { self.expressions.len() } else { after };
         let route = Route::plain(&location.at, path, action, &scope);
-        let mut route = self.finished(Route { when, first, after, ..route }, inner, passed, &scope);
+        let is_expression = location.word(0).starts_with('~');
+        let route = Route { when, first, after, is_expression, ..route };
+        let mut route = self.finished(route, inner, passed, &scope);
         if beats {
             route.does = None;
         }
@@ -416,7 +429,7 @@ impl<'d> Found<'_, 'd> {
 
     /// The condition of a location with an expression, if our file can express it, and the location
     /// has no other inside.
-    fn expression(&mut self, location: &Directive) -> Option<Cel> {
+    fn expression(&mut self, location: &Directive, scope: &Scope<'_>) -> Option<Cel> {
         let [sign, pattern] = &location.words[..] else { return None };
         let case = match sign.as_str() {
             "~" => "",
@@ -428,10 +441,31 @@ impl<'d> Found<'_, 'd> {
         if !is_outer || !self.is_roomy {
             return None;
         }
-        let is_path = sign == "~" && self.of_expression(pattern).is_some();
-        let found = cel::matches("path", &format!("{case}{pattern}"))
-            .filter(|one| cel::check(one, &Lists::new()).is_some());
-        found.filter(|_| !is_path)
+        let found = cel::path_matches(&format!("{case}{pattern}"))
+            .filter(|one| cel::check(one, &Lists::new()).is_some())?;
+        let repeats =
+            || blocks::with_inner(location.inner()).any(|one| repeats_captures(one, pattern));
+        let keeps_out = keeps_out(location.inner(), scope);
+        let is_path = sign == "~"
+            && (is_whole(pattern) || repeats())
+            && self.as_path(location, keeps_out).is_some();
+        (!is_path).then_some(found)
+    }
+
+    /// The path of a location with an expression, if its requests find no other route than its own,
+    /// and no request that it keeps out finds another route.
+    fn as_path(
+        &mut self,
+        location: &Directive,
+        keeps_out: bool,
+    ) -> Option<(Path, Vec<(String, String)>)> {
+        let pattern = location.word(1);
+        let found = self.of_expression(pattern).filter(|_| is_whole(pattern) || !keeps_out)?;
+        if !is_whole(pattern) {
+            let text = "a path with a line break finds the route of another path";
+            self.nginx.notes.different(&location.at, text);
+        }
+        Some(found)
     }
 
     /// The `if` blocks of a location that only answer, before anything else in the location does.
@@ -451,7 +485,8 @@ impl<'d> Found<'_, 'd> {
             if nginx.asked > CONDITIONS_MAX {
                 break;
             }
-            let Some((when, why)) = conditions::of_if(one, &nginx.switches.tests) else { continue };
+            let tests = &nginx.switches.tests;
+            let Some((when, why)) = conditions::of_if(one, tests, names.unnamed) else { continue };
             let answer = redirects::answer(answered, &names);
             if answer.is_err() {
                 continue;
@@ -475,7 +510,9 @@ impl<'d> Found<'_, 'd> {
             for (starts, expression) in expressions.iter().take(route.after) {
                 let meets = |start: &String| start.starts_with(&path) || path.starts_with(start);
                 if starts.iter().any(meets) {
-                    all.push(Route { path: route.path.clone(), ..expression.clone() });
+                    // nginx asks the expressions inside the location of the route before.
+                    let within = [&route.within[..], &expression.within].concat();
+                    all.push(Route { path: route.path.clone(), within, ..expression.clone() });
                 }
             }
             all.push(route);
@@ -486,23 +523,21 @@ impl<'d> Found<'_, 'd> {
     /// The path of a location, or what becomes of a location that is not written.
     fn path(&mut self, location: &Directive, scope: &mut Scope<'d>) -> Result<Path, Becomes> {
         let inner = location.inner();
+        let keeps_out = keeps_out(inner, scope);
         let path = match &location.words[..] {
-            [sign, pattern]
+            [sign, _]
                 if sign == "~"
-                    && let Some((path, groups)) = self.of_expression(pattern) =>
+                    && let Some((path, groups)) = self.as_path(location, keeps_out) =>
             {
                 scope.groups.extend(groups);
                 return Ok(path);
             }
-            [path] if path.starts_with('/') => Path::beginning(path),
-            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
-            [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
-            _ if scope.is_denied()
-                || scope.is_unprotected()
-                || scope.asks_login()
-                || scope.refused().is_some()
-                || inner.iter().any(table::restricts) =>
-            {
+            [path] if path.starts_with('/') => Path::beginning(&cel::in_path(path)),
+            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(cel::in_path(path)),
+            [sign, path] if sign == "^~" && path.starts_with('/') => {
+                Path::beginning(&cel::in_path(path))
+            }
+            _ if keeps_out => {
                 let text = "routes have no such expressions, and this one refuses requests";
                 return Err(Unprotected(text));
             }
@@ -523,6 +558,10 @@ impl<'d> Found<'_, 'd> {
                 ));
             }
         };
+        if path.text().contains("//") || path.text().contains("/./") || path.text().contains("/../")
+        {
+            return Err(Nothing("nginx resolves dots and merges slashes before"));
+        }
         match has_no_route(path.text()) {
             true => Err(Unprotected("the path of a route has no such characters")),
             false => Ok(path),
@@ -543,9 +582,10 @@ impl<'d> Found<'_, 'd> {
             }
             of_files = does.clone().filter(|_| self.is_as_around(inner));
         }
-        let does = of_files.unwrap_or_else(|| does(inner, scope));
+        let does = of_files.unwrap_or_else(|| does(inner, scope, &self.nginx.constants));
         let around = around.map(|one| one.number);
-        Other { at: location.at.clone(), starts, does, stores: stores(scope), around }
+        let body = named(inner, "client_max_body_size").next().map(|_| limits::body(scope));
+        Other { at: location.at.clone(), starts, does, body, stores: stores(scope), around }
     }
 
     /// Whether a location serves the files of the location around it.
@@ -579,8 +619,14 @@ impl<'d> Found<'_, 'd> {
                     let text = "there are too many: the server is closed";
                     return notes.unprotected(&other.at, text);
                 }
-                if other.around.is_some_and(|around| !route.within.contains(&around)) {
+                let is_outside = |around| !route.within.contains(&around) && !route.is_expression;
+                let is_answer = route.is_expression && !forwards(&route.action);
+                if other.around.map_or(is_answer, is_outside) {
                     continue;
+                }
+                if let Some(body) = other.body.filter(|body| *body < route.body) {
+                    route.body = body;
+                    notes.left(&other.at, "a limit on bodies holds for the others, too");
                 }
                 if *does != other.does {
                     route.closed = true;
@@ -613,13 +659,23 @@ impl<'d> Found<'_, 'd> {
 }
 
 /// Where a location sends its requests, and with which fields.
-fn does(inner: &[Directive], scope: &Scope<'_>) -> String {
+fn does(inner: &[Directive], scope: &Scope<'_>, constants: &Constants) -> String {
+    let constants = constants.at(inner);
+    let is_unfixed = |one: &&Directive| {
+        one.name == "set"
+            && variables::only(one.word(0)).is_none_or(|name| !constants.contains_key(&name))
+    };
     let all = inner
         .iter()
-        .filter(|one| is_action(one))
+        .filter(|one| is_action(one) || is_unfixed(one))
         .chain(scope.all("proxy_set_header").iter().copied());
     let all = all.chain(scope.all("proxy_hide_header").iter().copied());
-    all.map(|one| one.shown() + ";").collect()
+    all.map(|one| variables::with_values(&one.shown(), &constants) + ";").collect()
+}
+
+/// Whether requests get a file, or may go to an upstream.
+fn forwards(action: &Action) -> bool {
+    action.forwards() || matches!(action, Action::Files(..))
 }
 
 /// Whether this says what becomes of a request.
@@ -634,26 +690,26 @@ fn stores(scope: &Scope<'_>) -> Option<String> {
     Some([cache].into_iter().chain(more).map(|one| one.shown() + ";").collect())
 }
 
-/// The starts of the paths that an expression matches, in lower case.
-pub(super) fn starts(pattern: &str) -> Vec<String> {
-    if let Some(found) = literal(pattern) {
-        return found.texts.iter().map(|text| text.to_ascii_lowercase()).collect();
-    }
-    let Some(rest) = pattern.strip_prefix('^') else { return vec![String::new()] };
-    let mut depth = 0_i32;
-    for c in rest.chars() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            '|' if depth == 0 => return vec![String::new()],
-            _ => {}
-        }
-    }
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
-    let end = rest.find(|c| !plain(c)).unwrap_or(rest.len());
-    let (text, after) = rest.split_at(end);
-    let optional = after.starts_with(['?', '*', '{']);
-    vec![text[..text.len() - usize::from(optional && !text.is_empty())].to_ascii_lowercase()]
+/// Whether a location keeps requests out.
+fn keeps_out(inner: &[Directive], scope: &Scope<'_>) -> bool {
+    scope.is_denied()
+        || scope.is_unprotected()
+        || scope.asks_login()
+        || scope.refused().is_some()
+        || inner.iter().any(table::restricts)
+}
+
+/// Whether the path of our file for an expression matches the same paths as the expression. `$`
+/// also matches before a line break, and `.` matches no line break.
+fn is_whole(pattern: &str) -> bool {
+    !pattern.ends_with('$')
+}
+
+/// Whether a directive repeats what an expression captures.
+fn repeats_captures(one: &Directive, pattern: &str) -> bool {
+    let groups: Vec<String> = variables::captures(pattern).collect();
+    let mut all = one.words.iter().flat_map(|word| variables::variables(word));
+    all.any(|name| name.parse::<u8>().is_ok() || groups.contains(&name))
 }
 
 /// Whether this text cannot be the path of a route.
@@ -770,7 +826,7 @@ fn to_upstream<'d>(
         section.set("compression", false, "gzip is off here");
     }
     fields(&mut section, scope, keys.is_some(), &mut nginx.notes);
-    limits::own_body(&mut section, scope, nginx.body);
+    limits::own_body(&mut section, scope, route.body, nginx.body);
     besides(route, keys.is_some(), &mut section);
     if let Some(expires) = scope.on("expires") {
         nginx.notes.left(&expires.at, "Cache-Control is the upstream's");

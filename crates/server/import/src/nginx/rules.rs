@@ -116,7 +116,7 @@ pub(super) fn only_answers(block: &Directive, tests: &Tests, files: bool) -> boo
     let known = "listen server_name return access_log error_log server_tokens root index if \
                  location rewrite include http2";
     let is_known = |one: &Directive| match one.name.as_str() {
-        "if" => answer(one).is_some() && conditions::of_if(one, tests).is_some(),
+        "if" => answer(one).is_some() && conditions::of_if(one, tests, None).is_some(),
         "rewrite" => redirects::is_redirect_of_all(one),
         "include" => false,
         "location" => {
@@ -225,9 +225,10 @@ impl<'d> Nginx<'d> {
         for location in locations {
             let path = location.words.last().map_or("", String::as_str);
             let of_path = match (location.word(0), path) {
-                ("=", path) => cel::is("path", path),
+                ("=", path) => cel::is("path", &cel::in_path(path)),
                 (_, "/") => Some(own.clone()),
-                _ => cel::quoted(path).map(|path| Cel::one(format!("path.startsWith({path})"))),
+                _ => cel::quoted(&cel::in_path(path))
+                    .map(|path| Cel::one(format!("path.startsWith({path})"))),
             };
             let mut all = location.inner().iter().filter(|one| one.name == "return");
             let found = all.next().map(|one| (one, redirects::answer(one, &names)));
@@ -270,7 +271,8 @@ impl<'d> Nginx<'d> {
             let (condition, answered) = match one.name.as_str() {
                 "if" => {
                     let Some(answered) = answer(one) else { continue };
-                    let Some(found) = conditions::of_if(one, &self.switches.tests) else {
+                    let Some(found) = conditions::of_if(one, &self.switches.tests, names.unnamed)
+                    else {
                         continue;
                     };
                     (Some(found), answered)

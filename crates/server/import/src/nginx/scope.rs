@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use ::conditions::Lists;
 
-use super::blocks::Directive;
+use super::blocks::{Directive, named};
 use super::redirects::Names;
 use super::table::{self, CLIENTS};
 use imported::cel::{self, Cel, PARTS_MAX};
@@ -206,7 +206,10 @@ impl Server<'_> {
     /// The parts of a request that redirects of this scope can repeat.
     pub(crate) fn names<'n>(&'n self, scope: &'n Scope<'_>) -> Names<'n> {
         let hosts = if self.default { &[] } else { &self.hosts[..] };
-        Names { hosts, groups: &scope.groups }
+        let names = named(self.directive.inner(), "server_name").flat_map(|one| &one.words);
+        let first = names.map(String::as_str).next().unwrap_or_default();
+        let unnamed = self.default.then_some(first);
+        Names { hosts, groups: &scope.groups, unnamed }
     }
 }
 

@@ -199,9 +199,19 @@ pub(crate) fn restricts(directive: &Directive) -> bool {
 /// the setting kept requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
     let becomes = becomes(directive);
-    let is_off = directive.name == "set" && conditions::is_off(directive.word(1));
-    if is_off {
-        notes.nothing(&directive.at, "a variable without a value is off");
+    if directive.name == "set" {
+        match (directive.word(0), directive.word(1)) {
+            ("$args" | "$query_string", _) => {
+                notes.left(&directive.at, "the query is passed on as it was sent");
+            }
+            ("$limit_rate", _) => notes.left(&directive.at, "the rate is not limited"),
+            (_, value) if conditions::is_off(value) => {
+                notes.nothing(&directive.at, "a variable without a value is off");
+            }
+            (_, value) if value.contains('$') => notes.left(&directive.at, VARIABLES),
+            // What cannot use the value says so.
+            _ => notes.carried(&directive.at),
+        }
         return false;
     }
     let is_map = directive.name == "map" && map(directive).is_some();

@@ -112,7 +112,7 @@ fn fixed(level: &[Directive]) -> BTreeMap<String, String> {
 }
 
 /// The names of the groups of an expression: each is a variable.
-fn captures(expression: &str) -> impl Iterator<Item = String> {
+pub(super) fn captures(expression: &str) -> impl Iterator<Item = String> {
     let of_group = |rest: &str| {
         let name = rest.strip_prefix('P').unwrap_or(rest).strip_prefix(['<', '\''])?;
         let end = name.find(['>', '\''])?;
@@ -123,13 +123,27 @@ fn captures(expression: &str) -> impl Iterator<Item = String> {
 
 /// The text with the values of its variables; `None`: one has no fixed value.
 pub(super) fn filled(text: &str, constants: &BTreeMap<String, String>) -> Option<String> {
+    let is_fixed = |name: &str| constants.contains_key(&name.to_ascii_lowercase());
+    let is_name = |one: (&str, &str, &str)| is_fixed(one.1);
+    let mut rest = text;
+    while let Some(one) = next(rest) {
+        rest = is_name(one).then_some(one.2)?;
+    }
+    Some(with_values(text, constants))
+}
+
+/// The text with the values of the variables that have a fixed value.
+pub(super) fn with_values(text: &str, constants: &BTreeMap<String, String>) -> String {
     let (mut filled, mut rest) = (String::new(), text);
     while let Some((before, name, after)) = next(rest) {
         filled.push_str(before);
-        filled.push_str(constants.get(&name.to_ascii_lowercase())?);
+        match constants.get(&name.to_ascii_lowercase()) {
+            Some(value) => filled.push_str(value),
+            None => filled.push_str(&rest[before.len()..rest.len() - after.len()]),
+        }
         rest = after;
     }
-    Some(filled + rest)
+    filled + rest
 }
 
 /// The cookies that a `map` looks at, by its variable without `$`.
@@ -182,6 +196,17 @@ impl Uses {
     }
 }
 
+/// The variables that directives outside servers set by captures, or as `auth_request_set` does.
+fn set_outside(http: &[Directive]) -> impl Iterator<Item = String> {
+    http.iter().filter(|one| one.name != "server").flat_map(|one| {
+        let all = std::iter::once(one).chain(with_inner(one.inner()));
+        let texts = all.flat_map(|one| std::iter::once(&one.name).chain(&one.words));
+        let is_set = one.name.ends_with("_set");
+        let own = only(one.word(0)).filter(|_| is_set);
+        texts.flat_map(|text| captures(text)).chain(own)
+    })
+}
+
 /// What variables say.
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
@@ -190,7 +215,7 @@ pub(crate) struct Switches {
     /// The variables that are set to decide about the store alone.
     pub(crate) of_store: BTreeSet<String>,
     pub(crate) tests: Tests,
-    /// The variables of `map` and similar blocks.
+    /// The variables of `map` and similar blocks, and of their captures.
     pub(super) by_blocks: BTreeSet<String>,
 }
 
@@ -222,6 +247,7 @@ pub(crate) fn switches(all: &[Directive]) -> Switches {
     let is_switch =
         |name: &str| is_alone && of_store.contains(name) && uses.set.get(name) == below.get(name);
     let tests = conditions::of_blocks(all, &is_single, &is_switch);
+    uses.by_blocks.extend(set_outside(all));
     Switches { maps, of_store, tests, by_blocks: uses.by_blocks }
 }
 

@@ -43,7 +43,7 @@ fn what_an_if_asks() {
         ("($http_x)", "fields['x'] != '' && fields['x'] != '0'"),
         ("($cookie_a = '')", "cookies['a'] == ''"),
         ("($arg_id = 7)", "args['id'] == '7'"),
-        ("($host = WWW.example)", "host == 'www.example'"),
+        ("($host = www.example)", "host == 'www.example'"),
         ("($uri ~ ^/a/)", "path.matches('^/a/')"),
         (
             "($request_uri ~* [?&]debug=)",
@@ -170,7 +170,7 @@ fn expressions_come_before_prefixes_in_their_order() {
         }
         found
     };
-    let (denied, gone) = ("path.matches(r'/\\\\.ht')", "path.matches(r'(?i)\\\\.PHP$')");
+    let (denied, gone) = ("path.matches(r'/\\\\.ht')", "path.matches(r'(?i)\\\\.PHP\\\\n?\\\\z')");
     let api = "path.matches('^/api/v[0-9]+/')";
     assert_eq!(of("prefix = \"/\""), [denied, gone, api, ""]);
     assert_eq!(of("prefix = \"/api/\""), [denied, gone, api, ""]);

@@ -320,8 +320,7 @@ fn nothing_is_opened_beside_files_and_other_paths() {
         "location = /auth { proxy_set_header X-Role a; proxy_pass http://app/auth; } \
          location / { auth_request /auth; proxy_pass http://app; }"
             .to_owned(),
-        // What nginx finds for the index, for the last path and for the page.
-        format!("root /srv; location / {{ }} location ~ \\.html$ {{ {login} }}"),
+        // What nginx finds for the last path and for the page.
         "root /srv; location / { try_files $uri /i.html; } location = /i.html { deny all; }"
             .to_owned(),
         "root /srv; location / { try_files $uri /app/; } location /app/ { return 200 x; }"
