@@ -176,7 +176,7 @@ fn bases(server: &Directive, unasked: &mut Vec<String>) -> Vec<Base> {
     }
     let whole = Some((server.file.clone(), server.line, server.last));
     let mut paths = vec![("/".to_owned(), true, whole.clone())];
-    server.below.iter().for_each(|one| paths_of(one, &mut paths));
+    server.below.iter().for_each(|one| paths_of(one, "", &mut paths));
     // The lines of its location say more than those of the server.
     if paths[1..].iter().any(|(path, ..)| path == "/") {
         paths.remove(0);
@@ -215,11 +215,15 @@ fn host_of(name: &str) -> String {
 /// A path, whether all paths below it are of the same location, and its lines.
 pub(crate) type Spot = (String, bool, Option<Place>);
 
-/// The paths of locations, of rewrites, and of conditions on the path.
-fn paths_of(directive: &Directive, paths: &mut Vec<Spot>) {
+/// The paths of locations, of rewrites, and of conditions on the path. `outer`: the path of the
+/// location around them, or nothing.
+fn paths_of(directive: &Directive, outer: &str, paths: &mut Vec<Spot>) {
     let place = Some((directive.file.clone(), directive.line, directive.last));
     let words: Vec<&str> = directive.words.iter().map(String::as_str).collect();
-    let absolute = |text: String| if text.starts_with('/') { text } else { format!("/try{text}") };
+    let absolute = |text: String| match text.starts_with('/') {
+        true => text,
+        false => format!("{}/try{text}", outer.trim_end_matches('/')),
+    };
     let spot = match words[..] {
         ["location", "=", path] => Some((path.to_owned(), false)),
         ["location", "~" | "~*", expression] => Some((absolute(sample(expression)), false)),
@@ -245,7 +249,12 @@ fn paths_of(directive: &Directive, paths: &mut Vec<Spot>) {
     paths.extend(
         spot.filter(|(path, _)| is_path(path)).map(|(path, is_prefix)| (path, is_prefix, place)),
     );
-    directive.below.iter().for_each(|one| paths_of(one, paths));
+    let outer = match words[..] {
+        ["location", "^~", path] => path,
+        ["location", path] if path.starts_with('/') => path,
+        _ => outer,
+    };
+    directive.below.iter().for_each(|one| paths_of(one, outer, paths));
 }
 
 fn unquoted(text: &str) -> &str {
@@ -433,6 +442,7 @@ server { listen 8080; server_name .shop.example ~^w\\d+$;
   location /api { allow 10.1.0.0/16; deny all; if ($cookie_sid) { return 403; } }
   location ~ \\.php$ { fastcgi_pass unix:/run/php.sock; }
   rewrite ^/old/(.*)$ /new/$1 permanent;
+  location /img/ { location ~ \\.png$ { return 403; } }
 } }";
         let original = Original {
             name: "x.conf".to_owned(),
@@ -442,7 +452,10 @@ server { listen 8080; server_name .shop.example ~^w\\d+$;
         };
         let (plan, upstreams, _) = plan(&original, Path::new("/none"));
         let paths: Vec<&str> = plan.bases.iter().map(|base| base.path.as_str()).collect();
-        assert_eq!(paths, ["/", "/", "/one", "/api", "/try.php", "/old/a"]);
+        assert_eq!(
+            paths,
+            ["/", "/", "/one", "/api", "/try.php", "/old/a", "/img/", "/img/try.png"]
+        );
         assert_eq!(
             (plan.bases[0].host.as_str(), plan.bases[1].host.as_str()),
             ("shop.example", "w1")

@@ -122,6 +122,22 @@ const ROUNDS: &[Round] = &[
         let others = beside.into_iter().filter(|path| path.starts_with('/'));
         others.map(|path| base.get(path, &[])).collect()
     },
+    // Other spellings of an expression: a line break and a percent sign at its end.
+    |base| {
+        let Base { path, .. } = base;
+        let shorter = path.char_indices().next_back().map_or("", |(at, _)| &path[..at]);
+        let all = [format!("{path}%0a"), format!("{path}%25"), format!("{shorter}%25")];
+        let others = all.into_iter().filter(|_| !base.is_prefix && !path.contains('?'));
+        others.map(|path| base.get(path, &[])).collect()
+    },
+    // Other spellings of a host.
+    |base| {
+        let usual = base.get(base.at("try-host"), &[]);
+        let Base { host, to, .. } = base;
+        let all = [host.to_ascii_uppercase(), format!("{host}."), format!("{host}:{}", to.port())];
+        let others = all.into_iter().filter(|host| base.path == "/" && *host != usual.host);
+        others.map(|host| Request { host, ..usual.clone() }).collect()
+    },
     |base| vec![base.get(base.at("try-a.css?v=1"), &[]), base.get(base.at("try-a.php"), &[])],
     |base| base.twice("try-missing", &[]),
     |base| base.twice("try-login", &[("Authorization", "Basic am86c2VjcmV0")]),
@@ -226,6 +242,10 @@ fn of_names(bases: &[Base], named: &Named, most: usize) -> Vec<Request> {
     }
     for (name, value) in fields {
         each(&|base| base.twice("try-a", &[(name, value)]));
+        let upper = value.to_ascii_uppercase();
+        if upper != *value {
+            each(&|base| vec![base.get(base.at("try-a"), &[(name, &upper)])]);
+        }
     }
     for client in clients {
         each(&|base| vec![Request { from: (*client).into(), ..base.get(base.at("try-a"), &[]) }]);
@@ -251,7 +271,11 @@ mod tests {
             place: None,
         };
         let bases = [base("/", true), base("/one", false)];
-        let named = Named { cookies: BTreeSet::from(["sid".to_owned()]), ..Named::default() };
+        let named = Named {
+            cookies: BTreeSet::from(["sid".to_owned()]),
+            fields: BTreeSet::from([("x-a".to_owned(), "bad".to_owned())]),
+            ..Named::default()
+        };
         let mut plan = Plan { bases: bases.into(), named, ..Plan::default() };
         let all = requests(&plan, 200);
         assert_eq!(all, requests(&plan, 200));
@@ -261,6 +285,11 @@ mod tests {
         assert!(has("/try-private") && has("/one?try-private=1") && has("/onebeside"));
         assert!(all.iter().any(|request| request.fields.iter().any(|(_, v)| v == "sid=1")));
         assert!(all.iter().all(|request| request.from == LOOPBACK));
+        assert!(has("/one%0a") && has("/one%25") && has("/on%25") && !has("/%0a"));
+        let hosts: Vec<&str> = all.iter().map(|request| request.host.as_str()).collect();
+        assert!(hosts.contains(&"A.EXAMPLE") && hosts.contains(&"a.example."), "{hosts:?}");
+        assert!(hosts.contains(&"a.example:80"), "{hosts:?}");
+        assert!(all.iter().any(|request| request.fields.iter().any(|(_, v)| v == "BAD")));
         plan.has_limits = true;
         let clients: BTreeSet<IpAddr> =
             requests(&plan, 200).iter().map(|request| request.from).collect();
