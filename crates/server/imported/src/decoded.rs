@@ -83,7 +83,7 @@ impl Edits<'_> {
         match ast {
             Ast::Empty(_) => {}
             Ast::Flags(set) => only_case(&set.flags)?,
-            Ast::Literal(one) if one.c == '%' => self.edit(&one.span, "(?:%25)"),
+            Ast::Literal(one) if one.c == '%' => self.edit(&one.span, "%25"),
             // In PCRE, `\v` is a class.
             Ast::Literal(one) if one.c == '\x0b' => return None,
             Ast::Literal(_) => {}
@@ -110,7 +110,10 @@ impl Edits<'_> {
             Ast::Alternation(all) => all.asts.iter().try_for_each(|one| self.read(one, next))?,
             Ast::Concat(all) => {
                 for (at, one) in all.asts.iter().enumerate() {
-                    self.read(one, Next::after(&all.asts, at, next))?;
+                    let before = at.checked_sub(1).map(|at| &all.asts[at]);
+                    if !is_end_of_word(before, one) {
+                        self.read(one, Next::after(&all.asts, at, next))?;
+                    }
                 }
             }
         }
@@ -126,6 +129,12 @@ impl Edits<'_> {
             if let (Ast::Dot(span), true) = (&*one.ast, next != Next::Nothing) {
                 self.edit(span, r"[^\n]");
             }
+            return Some(());
+        }
+        if let Ast::Literal(literal) = &*one.ast
+            && literal.c == '%'
+        {
+            self.edit(&literal.span, "(?:%25)");
             return Some(());
         }
         let is_once = one.op.kind == RepetitionKind::ZeroOrOne;
@@ -199,6 +208,15 @@ impl Edits<'_> {
     }
 }
 
+/// Whether this is the end of a word after a character of the word. An encoded character is no part
+/// of a word, as the percent sign before it.
+fn is_end_of_word(before: Option<&Ast>, ast: &Ast) -> bool {
+    let is_word = |one: &Ast| matches!(one, Ast::Literal(one) if one.c.is_ascii_alphanumeric());
+    let is_boundary =
+        |one: &Ast| matches!(one, Ast::Assertion(one) if one.kind == AssertionKind::WordBoundary);
+    before.is_some_and(is_word) && is_boundary(ast)
+}
+
 /// Whether a part may match without a character. `^` does not count: the path begins there.
 fn may_be_empty(ast: &Ast) -> bool {
     match ast {
@@ -238,10 +256,11 @@ mod tests {
             (r"^/x/(.*)$", r"^/x/([^\n]*)\n?\z"),
             (r"^/x.*\.y", r"^/x[^\n]*\.y"),
             (r"^/x/.*", r"^/x/.*"),
+            (r"^/x\b", r"^/x\b"),
         ] {
             assert_eq!(for_condition(text).as_deref(), Some(wanted), "{text}");
         }
-        for text in [r"(a|$)[^/]", r"(a|$)*", "(?m)^/a$", "(?s).", r"/a\b", "a*+", r"\v"] {
+        for text in [r"(a|$)[^/]", r"(a|$)*", "(?m)^/a$", "(?s).", r"\ba", r"/\b", "a*+", r"\v"] {
             assert_eq!(for_condition(text), None, "{text}");
         }
     }
@@ -254,9 +273,9 @@ mod tests {
             ("^/[^/]/x", "^/(?:[[^/]--%]|%[0-9A-F]{2})/x"),
             ("^/[^/]*5", "^/(?:[[^/]--%]|%[0-9A-F]{2})*5"),
             ("^/[^%]", "^/[^%]"),
-            ("/100%", "/100(?:%25)"),
+            ("/100%", "/100%25"),
             ("/%+[!-/]", "/(?:%25)+(?:[[!-/]--%]|%25)"),
-            (r"/\W\x25", r"/(?:[\W--%]|%[0-9A-F]{2})(?:%25)"),
+            (r"/\W\x25", r"/(?:[\W--%]|%[0-9A-F]{2})%25"),
             (r"\d$", r"^(?:[^%]|%[0-9A-F]{2})*?(?:\d\n?\z)"),
             ("(/|5)x", "^(?:[^%]|%[0-9A-F]{2})*?(?:(/|5)x)"),
             (r".*\.php", r"[^\n]*\.php"),

@@ -21,12 +21,11 @@ pub(crate) struct Trusted {
 impl Trusted {
     /// The condition that a proxy names a client that nginx and our server read in another way.
     pub(crate) fn is_ambiguous(&self) -> Option<Cel> {
-        let Some(field) = &self.field else {
-            let field = cel::field("x-forwarded-for")?;
-            let is_list = cel::matches(&field, r"^[0-9A-Fa-f.:\[\], \t]*$")?;
-            return Some(is_list.negated());
-        };
-        Some(Cel::one(format!("{}.contains(',')", cel::field(field)?)))
+        // Of a list, the last address counts.
+        let start = if self.field.is_some() { "^" } else { "(^|,)" };
+        let field = cel::field(self.field.as_deref().unwrap_or("x-forwarded-for"))?;
+        let is_address = format!(r"{start}[ \t]*[0-9A-Fa-f.:\[\]]*[ \t]*$");
+        Some(cel::matches(&field, &is_address)?.negated())
     }
 
     /// Writes them into a listener.
