@@ -44,7 +44,7 @@ const READ: &[&str] = &[
 pub(crate) fn plan(original: &Original, program: &Path) -> (Plan, Upstreams, Paths) {
     let root = words::read(&original.name, &original.text, &original.files);
     let all = root.all();
-    let mut plan = Plan { named: named(&all), ..Plan::default() };
+    let mut plan = Plan { named: named(&all), has_spellings: true, ..Plan::default() };
     let servers = all.iter().filter(|one| one.name() == "server" && !one.below.is_empty());
     let upstreams_below = |one: &Directive| one.below.iter().any(|one| one.name() == "location");
     let servers: Vec<&&Directive> = servers.collect();

@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) named: Named,
     /// Parts of the file that no request is for.
     pub(crate) unasked: Vec<String>,
+    /// Whether other spellings of paths and hosts are asked for, too.
+    pub(crate) has_spellings: bool,
     /// Whether there are limits for each client. Then each request has its own client, because the
     /// limits of the two servers refuse other requests of a burst.
     pub(crate) has_limits: bool,
@@ -104,6 +106,26 @@ fn with_port(host: &str, port: u16, is_tls: bool) -> String {
 /// A kind of request.
 type Round = fn(&Base) -> Vec<Request>;
 
+/// Other spellings.
+const SPELLINGS: &[Round] = &[
+    // An expression: a line break and a percent sign at its end.
+    |base| {
+        let Base { path, .. } = base;
+        let shorter = path.char_indices().next_back().map_or("", |(at, _)| &path[..at]);
+        let all = [format!("{path}%0a"), format!("{path}%25"), format!("{shorter}%25")];
+        let others = all.into_iter().filter(|_| !base.is_prefix && !path.contains('?'));
+        others.map(|path| base.get(path, &[])).collect()
+    },
+    // A host: in upper case, with a final dot, and with its port.
+    |base| {
+        let usual = base.get(base.at("try-host"), &[]);
+        let Base { host, to, .. } = base;
+        let all = [host.to_ascii_uppercase(), format!("{host}."), format!("{host}:{}", to.port())];
+        let others = all.into_iter().filter(|host| base.path == "/" && *host != usual.host);
+        others.map(|host| Request { host, ..usual.clone() }).collect()
+    },
+];
+
 const ROUNDS: &[Round] = &[
     |base| base.twice("try-cookies", &[("Cookie", "session=1; other=2")]),
     |base| {
@@ -121,22 +143,6 @@ const ROUNDS: &[Round] = &[
         let beside = [path.to_owned(), format!("{path}beside"), format!("{path}/")];
         let others = beside.into_iter().filter(|path| path.starts_with('/'));
         others.map(|path| base.get(path, &[])).collect()
-    },
-    // Other spellings of an expression: a line break and a percent sign at its end.
-    |base| {
-        let Base { path, .. } = base;
-        let shorter = path.char_indices().next_back().map_or("", |(at, _)| &path[..at]);
-        let all = [format!("{path}%0a"), format!("{path}%25"), format!("{shorter}%25")];
-        let others = all.into_iter().filter(|_| !base.is_prefix && !path.contains('?'));
-        others.map(|path| base.get(path, &[])).collect()
-    },
-    // Other spellings of a host.
-    |base| {
-        let usual = base.get(base.at("try-host"), &[]);
-        let Base { host, to, .. } = base;
-        let all = [host.to_ascii_uppercase(), format!("{host}."), format!("{host}:{}", to.port())];
-        let others = all.into_iter().filter(|host| base.path == "/" && *host != usual.host);
-        others.map(|host| Request { host, ..usual.clone() }).collect()
     },
     |base| vec![base.get(base.at("try-a.css?v=1"), &[]), base.get(base.at("try-a.php"), &[])],
     |base| base.twice("try-missing", &[]),
@@ -189,13 +195,14 @@ pub(crate) fn beyond(bases: &[Base], most: usize) -> impl Iterator<Item = String
 
 /// At most `most` requests.
 pub(crate) fn requests(plan: &Plan, most: usize) -> Vec<Request> {
-    let Plan { bases, named, has_limits, .. } = plan;
+    let Plan { bases, has_limits, has_spellings, .. } = plan;
     let mut all: Vec<Request> = Vec::new();
     for base in bases {
         all.extend([base.get(base.path.clone(), &[]), base.get(base.path.clone(), &[])]);
     }
-    all.extend(of_names(bases, named, most));
-    for round in ROUNDS {
+    all.extend(of_names(plan, most));
+    let spellings = if *has_spellings { SPELLINGS } else { &[] };
+    for round in spellings.iter().chain(ROUNDS) {
         for base in bases {
             all.extend(round(base));
         }
@@ -216,7 +223,8 @@ pub(crate) fn requests(plan: &Plan, most: usize) -> Vec<Request> {
 const BASES_A_NAME: usize = 3;
 
 /// With few names, a quarter of the requests go to more bases: two to each.
-fn of_names(bases: &[Base], named: &Named, most: usize) -> Vec<Request> {
+fn of_names(plan: &Plan, most: usize) -> Vec<Request> {
+    let Plan { bases, named, has_spellings, .. } = plan;
     let Named { cookies, arguments, fields, clients, methods } = named;
     let names = cookies.len() + arguments.len() + fields.len() + clients.len() + methods.len();
     let bases_a_name = (most / 8 / names.max(1)).max(BASES_A_NAME);
@@ -243,7 +251,7 @@ fn of_names(bases: &[Base], named: &Named, most: usize) -> Vec<Request> {
     for (name, value) in fields {
         each(&|base| base.twice("try-a", &[(name, value)]));
         let upper = value.to_ascii_uppercase();
-        if upper != *value {
+        if *has_spellings && upper != *value {
             each(&|base| vec![base.get(base.at("try-a"), &[(name, &upper)])]);
         }
     }
@@ -276,7 +284,8 @@ mod tests {
             fields: BTreeSet::from([("x-a".to_owned(), "bad".to_owned())]),
             ..Named::default()
         };
-        let mut plan = Plan { bases: bases.into(), named, ..Plan::default() };
+        let (bases, has_spellings) = (bases.into(), true);
+        let mut plan = Plan { bases, named, has_spellings, ..Plan::default() };
         let all = requests(&plan, 200);
         assert_eq!(all, requests(&plan, 200));
         assert!(all.len() > 60, "{}", all.len());

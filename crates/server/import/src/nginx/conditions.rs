@@ -28,15 +28,18 @@ pub(super) struct Test {
 const NAMES: &str = "its condition is written, but it compares the names of cookies and of \
                      parameters with their case, and it decodes names and values";
 
-const COOKIES: &str = "its condition is written, but between several Cookie fields it reads a \
-                       comma and no semicolon";
+const COOKIES: &str = "between several Cookie fields it reads a comma and no semicolon";
 
 /// What the text between two Cookie fields, or the ends of the text, can match.
 const SEPARATORS: [&str; 9] = [";", ",", " ", "^", "$", r"\s", r"\b", r"\W", r"\S"];
 
 /// What becomes of a directive whose condition differs like this.
 pub(super) fn becomes(why: &'static str) -> Becomes {
-    if why.is_empty() { Becomes::Carried } else { Becomes::Left(why) }
+    match why {
+        "" => Becomes::Carried,
+        COOKIES => Becomes::Different(COOKIES),
+        _ => Becomes::Left(why),
+    }
 }
 
 /// What `if (…)` asks. `None`: our file cannot ask it. `unnamed`: what `$host` is in a request

@@ -78,11 +78,14 @@ pub(super) fn of<'d>(
     let taken = names.iter().position(|name| nginx.judges(server).take_index(name, inner, start));
     let known = &names[..taken.unwrap_or(names.len())];
     if index.is_some() || taken.is_some() {
-        // What a program would answer is no file.
         files.index = Some(known.iter().filter(|word| is_plain(word)).cloned().collect());
     }
-    if let Some(index) = index {
-        nginx.notes.carried(&index.at);
+    match index {
+        Some(index) if !known.iter().all(|word| is_plain(word)) => {
+            nginx.notes.different(&index.at, "what a program would answer is no index");
+        }
+        Some(index) => nginx.notes.carried(&index.at),
+        None => {}
     }
     if let Some(at) = taken {
         let text = format!("another location or a condition decides about {}", names[at]);

@@ -389,7 +389,9 @@ impl<'d> Found<'_, 'd> {
         }
         let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
         let after = if beats { 0 } else { usize::MAX };
-        let after = if location.word(0) == "~" { self.expressions.len() } else { after };
+        // An expression inside a location comes before those of the server.
+        let earlier = if self.around.is_empty() { self.expressions.len() } else { 0 };
+        let after = if location.word(0) == "~" { earlier } else { after };
         let route = Route::plain(&location.at, path, action, &scope);
         let is_expression = location.word(0).starts_with('~');
         let route = Route { when, first, after, is_expression, ..route };
@@ -461,6 +463,14 @@ impl<'d> Found<'_, 'd> {
     ) -> Option<(Path, Vec<(String, String)>)> {
         let pattern = location.word(1);
         let found = self.of_expression(pattern).filter(|_| is_whole(pattern) || !keeps_out)?;
+        // All requests of the path must find the locations around it.
+        let is_below = |one: &Around| {
+            let is_open = matches!(one.path, Path::Prefix(_) | Path::Start(_));
+            is_open && found.0.start().starts_with(one.path.text())
+        };
+        if !self.around.iter().all(is_below) {
+            return None;
+        }
         if !is_whole(pattern) {
             let text = "a path with a line break finds the route of another path";
             self.nginx.notes.different(&location.at, text);

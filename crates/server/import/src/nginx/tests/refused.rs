@@ -136,6 +136,23 @@ fn an_expression_inside_a_location_comes_before_those_of_the_server() {
 }
 
 #[test]
+fn an_expression_inside_a_location_that_is_a_path_comes_first() {
+    let all = of("location ~ [0-9] { proxy_pass http://app; }\n\
+                  location / { deny all; proxy_pass http://app;\n\
+                  location ~ ^/v/ { proxy_pass http://app; } }");
+    let of_path = all.configuration.split("[[route]]").filter(|one| one.contains("\"/v/\""));
+    assert!(of_path.clone().count() > 0);
+    assert!(of_path.clone().all(|one| one.contains("denied")), "{}", all.configuration);
+}
+
+#[test]
+fn an_expression_inside_a_location_takes_no_path_beside_the_location() {
+    let all = of("location ~ ^/v/ { return 403; }\n\
+                  location /v/z/ { return 404; location ~ ^/v/x/ { proxy_pass http://app; } }");
+    lacks(&all, "\nupstream = ");
+}
+
+#[test]
 fn requests_without_a_host_find_the_server_without_a_name() {
     let with = |inside: &str| {
         let text = format!(
