@@ -656,9 +656,10 @@ impl<'d> Found<'_, 'd> {
         // If there is also a location `/api`, nginx does not redirect `/api` to `/api/`.
         let is_own =
             |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
+        let mut written = BTreeSet::new();
         for route in self.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
             if self.nginx.tree.count("route") < ROUTES_MAX {
-                write(route, self.server, self.closed, self.nginx);
+                write(route, self.server, (self.closed, &mut written), self.nginx);
                 continue;
             }
             self.nginx.is_full = true;
@@ -728,7 +729,14 @@ fn has_no_route(path: &str) -> bool {
     path.contains(['?', '#', ' ', '{', '}', '*', '\\']) || matches!(last, "." | "..")
 }
 
-fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut Nginx<'d>) {
+/// Writes the routes of a location. `written`: the paths and the conditions of the server's routes,
+/// of which the first is taken.
+fn write<'d>(
+    route: &Route<'d>,
+    server: &Server<'d>,
+    (closed, written): (Closed, &mut BTreeSet<(Path, String)>),
+    nginx: &mut Nginx<'d>,
+) {
     let (scope, from) = (&route.scope, route.at.to_string());
     let is_of_files = matches!(route.action, Action::Files(..));
     let forwards = route.action.forwards() || is_of_files || route.action == Action::NotCarried;
@@ -785,6 +793,11 @@ fn write<'d>(route: &Route<'d>, server: &Server<'d>, closed: Closed, nginx: &mut
         }
         sections.push(section);
     }
+    let is_first = |section: &Section| {
+        let when = section.text("when").map(|when| (route.path.clone(), when.to_owned()));
+        when.is_none_or(|one| written.insert(one))
+    };
+    sections.retain(is_first);
     for mut section in sections {
         let answers = section.text("answer").is_some_and(|text| text == "denied\n");
         if !answers && is_closed && !nginx.open {

@@ -152,6 +152,15 @@ fn an_expression_inside_a_location_takes_no_path_beside_the_location() {
     lacks(&all, "\nupstream = ");
 }
 
+/// The server refuses a file with a route that is never taken.
+#[test]
+fn a_condition_that_is_asked_before_is_not_asked_again() {
+    let all = of("location ~ % { if ($uri ~ %) { return 403; } proxy_pass http://app; }\n\
+                  location /q/ { if ($uri ~ %) { return 404; } proxy_pass http://app; }");
+    assert_eq!(all.configuration.matches("when = ").count(), 4, "{}", all.configuration);
+    lacks(&all, "status = 404  # nginx.conf:3");
+}
+
 #[test]
 fn requests_without_a_host_find_the_server_without_a_name() {
     let with = |inside: &str| {
