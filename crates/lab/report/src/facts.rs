@@ -1,6 +1,6 @@
 //! The labelled sentences of a report, the same in a terminal and on a page.
 
-use regress::{AtObjective, LoadLine};
+use regress::{AtObjective, LoadLine, MetUpTo};
 
 use crate::analysis::{
     Analysis, CapacityFigure, Cause, CostTable, Files, IntervalRow, MODEL_BUSY, MODEL_MEASURED,
@@ -9,7 +9,7 @@ use crate::analysis::{
 use crate::format::{
     duration, ends, fixed, latency, level, or_none, percent, rate, thousands, three,
 };
-use crate::headline::Carried;
+use crate::headline::{Carried, about};
 use crate::table::Fact;
 use trial::{Loss, Manifest};
 
@@ -292,9 +292,10 @@ fn robust(analysis: &Analysis, line: &LoadLine) -> String {
 }
 
 fn objective(analysis: &Analysis) -> Option<Fact> {
-    let objective = analysis.latency.as_ref()?.objective.as_ref()?;
+    let found = analysis.latency.as_ref()?;
+    let objective = found.objective.as_ref()?;
     let goal = goal(objective);
-    let text = match &objective.at {
+    let mut text = match &objective.at {
         None => "no fitted interval has valid latencies".to_string(),
         Some(AtObjective::Met { rate: met, missed_at }) => {
             format!("{goal} up to {} requests/s; missed from {}", rate(*met), rate(*missed_at))
@@ -311,6 +312,19 @@ fn objective(analysis: &Analysis) -> Option<Fact> {
             rate(*lowest_rate)
         ),
     };
+    let to_come = &found.to_come;
+    match (&to_come.objective, &to_come.why_not) {
+        (Some(MetUpTo { rate: to, low, high }), _) => text.push_str(&format!(
+            "; predicted: up to {} requests/s ({} to {})",
+            about(*to),
+            about(*low),
+            about(*high)
+        )),
+        (None, Some(why)) if matches!(objective.at, Some(AtObjective::NotReached { .. })) => {
+            text.push_str(&format!("; beyond that nothing is predicted: {why}"));
+        }
+        _ => {}
+    }
     Some(Fact::new("Objective", text))
 }
 

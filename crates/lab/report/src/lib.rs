@@ -46,13 +46,13 @@ pub use analysis::{
     CompareOptions, Comparison, CostRow, CostTable, Counted, CountedProcedure, CountedShare,
     CounterCost, CpuPerRequest, DifferenceKind, Excluded, Files, FilesOfSize, Flame, FlameFrame,
     FlameUnit, Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, IntervalUse,
-    Latency, LatencyBin, LatencyPoint, LoadDifference, MODEL_BUSY, MODEL_MEASURED, MachineModes,
-    ModeChange, ModeLine, Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION,
-    PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent,
-    RecentInterval, RecentRate, RecentUse, Resource, ResourceKind, ResourceUses, RowKind,
-    SameLoadCost, Saturation, Side, StackValue, Standing, Stretches, StretchesOfSize, TrialFacts,
-    Upstream, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse,
-    compare, frame_label, recent, uses, what_if,
+    Latency, LatencyAtRate, LatencyBin, LatencyPoint, LatencyToCome, LoadDifference, MODEL_BUSY,
+    MODEL_MEASURED, MachineModes, ModeChange, ModeLine, Modes, NeedlessReads, Objective, OneMore,
+    Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow,
+    QUANTITY_CAPACITY, Ratio, Recent, RecentInterval, RecentRate, RecentUse, Resource,
+    ResourceKind, ResourceUses, RowKind, SameLoadCost, Saturation, Side, StackValue, Standing,
+    Stretches, StretchesOfSize, TrialFacts, Upstream, Verdict, WaitFigures, Waits, WaitsAtPlace,
+    WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent, uses, what_if,
 };
 pub use comparison::{answer, html_comparison, terminal_comparison, terminal_what_if};
 pub use drawing::format;

@@ -19,6 +19,7 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     let facts = facts::facts(analysis);
     let mut listed = tables::first(analysis);
     listed.extend(tables::latencies(analysis));
+    listed.extend(tables::latencies_to_come(analysis));
     listed.extend(upstreams(analysis));
     listed.extend(analysis.stretches.as_ref().map(tables::stretches));
     listed.extend(analysis.waits.iter().flat_map(tables::lock_waits));
@@ -73,6 +74,7 @@ pub fn html(analysis: &Analysis) -> String {
         latency_figure: figure::latency(analysis, Size::Wide, "")
             .map(|_| figure::sizes(|size| figure::latency(analysis, size, "").unwrap_or_default())),
         latency_table: tables::latencies(analysis),
+        to_come_table: tables::latencies_to_come(analysis),
         files_figure: analysis.files.as_ref().and_then(|files| figure::files(files, "")),
         sampled: analysis
             .files
@@ -117,6 +119,7 @@ struct Page {
     tables: Vec<Table>,
     latency_figure: Option<String>,
     latency_table: Option<Table>,
+    to_come_table: Option<Table>,
     files_figure: Option<String>,
     sampled: Vec<Table>,
     intervals: Table,

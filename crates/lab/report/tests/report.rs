@@ -153,6 +153,52 @@ fn latencies_marked_invalid_are_counted_and_not_used() {
     assert_eq!(latency.saturation.as_ref().unwrap().intervals, 7);
 }
 
+/// The first half of a ramp predicts the latencies of the second half.
+#[test]
+fn latency_at_twice_the_recorded_rate_is_predicted() {
+    let whole = ramp_and_saturation("plimsoll");
+    let mut half = ramp_and_saturation("plimsoll");
+    half.intervals.truncate(36);
+    half.latencies.truncate(36);
+    let options = Options { objective_ms: Some(1.0), ..Options::default() };
+    let (half, whole) = (analysed(&half, &options), analysed(&whole, &options));
+    let (half, whole) = (half.latency.unwrap(), whole.latency.unwrap());
+    for (at, point) in whole.points.iter().filter(|point| !point.saturated).enumerate().skip(40) {
+        let found = half.to_come.p99_at(point.rate).unwrap();
+        let folds = found.us / point.p99_us;
+        assert!((1.0 / 1.5..1.5).contains(&folds), "{at}: {found:?}, not {point:?}");
+        let is_inside = found.low_us < point.p99_us && point.p99_us < found.high_us;
+        assert!(is_inside, "{at}: {found:?}, not {point:?}");
+    }
+    let met = half.to_come.objective.unwrap();
+    let Some(regress::AtObjective::Met { rate, .. }) = whole.objective.unwrap().at else {
+        panic!("the objective is missed at high rates");
+    };
+    assert!(met.low < rate && rate < met.high, "{met:?}, not {rate}");
+    assert!(whole.to_come.objective.is_none(), "the recording itself shows where it is missed");
+}
+
+#[test]
+fn the_report_says_up_to_which_rate_the_objective_is_predicted_to_be_met() {
+    let options = Options { objective_ms: Some(5.0), ..Options::default() };
+    let met = analysed(&far_from_the_cap(), &options);
+    let text = terminal(&met, 400);
+    assert!(text.contains("; predicted: up to "), "{text}");
+    assert!(text.contains("Latency to come"), "{text}");
+    assert!(html(&met).contains("99 %, predicted"), "the figure has the predicted line");
+    // The same server, but its latencies are those of its log.
+    let mut logged = far_from_the_cap();
+    for row in &mut logged.latencies {
+        row.source = trial::LatencySource::Log;
+    }
+    let logged = terminal(&analysed(&logged, &options), 400);
+    assert!(logged.contains("have no wait in the socket, which is added"), "{logged}");
+    let unknown = analysed(&flat(), &Options { objective_ms: Some(1e3), ..Options::default() });
+    let unknown = terminal(&unknown, 400);
+    assert!(unknown.contains("nothing is predicted: the capacity is not known"), "{unknown}");
+    assert!(!unknown.contains("Latency to come"), "{unknown}");
+}
+
 #[test]
 fn the_keys_of_the_json_are_stable() {
     let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
@@ -167,6 +213,8 @@ fn the_keys_of_the_json_are_stable() {
         "/modes/lines/0/slope",
         "/resources/0/line/straight/line/slope",
         "/latency/bins/0/p99_us",
+        "/latency/to_come/rates/0/p99/us",
+        "/latency/to_come/objective",
         "/intervals/0/standing",
         "/losses/0/count",
         "/manifest/host/cpus",

@@ -29,6 +29,7 @@
 //! | [`effects`] | the mean of many servers' effects, and their spread |
 //! | [`mod@runs_out`] | when daily peaks reach a capacity |
 //! | [`variation`] | whether the rate varied enough for a line, and in enough intervals |
+//! | [`to_come`] | latency at rates that were not reached |
 //! | [`fdr`] | correction for many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`], [`objective`] | uses of lines |
 //!
@@ -131,6 +132,7 @@ pub mod same_load;
 mod small;
 pub mod sums;
 pub mod switchback;
+pub mod to_come;
 mod unfit;
 pub mod variation;
 pub mod wakes;
@@ -163,6 +165,7 @@ pub use sums::{Sums, SumsLine};
 pub use switchback::{
     ROUNDS_MIN, ROUNDS_VERDICT_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,
 };
+pub use to_come::{AtRate, LatencyCurve, MetUpTo, PredictedLatency, Queue, rates_to_come};
 pub use unfit::Unfit;
 pub use wakes::{Collinearity, WakesFit};
 pub use what_if::{Change, FIRST_ORDER, Group, Predicted, WhatIf, predict, what_if};

@@ -11,6 +11,8 @@ use regress::AtObjective;
 use serde::Serialize;
 use trial::{Histogram, Interval, LatencyRow, LatencySource};
 
+use super::figures::CapacityFigure;
+use super::to_come::LatencyToCome;
 use super::{IntervalRow, Standing};
 
 /// The latencies of a trial.
@@ -32,6 +34,8 @@ pub struct Latency {
     pub unreadable: u64,
     /// The capacity at the latency objective, if there is one.
     pub objective: Option<Objective>,
+    /// Latency at rates that were not reached.
+    pub to_come: LatencyToCome,
 }
 
 /// Latency of one interval.
@@ -90,6 +94,7 @@ pub(super) fn latency_of(
     rows: &[LatencyRow],
     intervals: &[IntervalRow],
     objective: Option<(f64, f64)>,
+    capacity: &CapacityFigure,
 ) -> Option<Latency> {
     let source = rows.iter().map(|row| row.source).min()?;
     let by_index: BTreeMap<u64, &IntervalRow> = intervals.iter().map(|i| (i.index, i)).collect();
@@ -114,6 +119,10 @@ pub(super) fn latency_of(
         ms,
         at: at_objective(&fitted, quantile, ms),
     });
+    let bound = objective.as_ref().and_then(|objective| match objective.at {
+        Some(AtObjective::NotReached { .. }) => Some((objective.quantile, 1e3 * objective.ms)),
+        _ => None,
+    });
     Some(Latency {
         source,
         counted_from: match source {
@@ -122,6 +131,7 @@ pub(super) fn latency_of(
             LatencySource::Sockets => "the server's first read of the request".to_string(),
         },
         points,
+        to_come: LatencyToCome::of(&fitted, source, capacity, bound),
         bins: bins(fitted),
         saturation: bin(&saturated),
         invalid,
@@ -221,11 +231,11 @@ fn bin(members: &[(f64, &Histogram<u64>)]) -> Option<LatencyBin> {
     })
 }
 
-fn empty() -> Histogram<u64> {
+pub(super) fn empty() -> Histogram<u64> {
     Histogram::new(3).expect("three significant digits are allowed")
 }
 
 /// `None` if a value of `more` does not fit, which cannot happen in a histogram that resizes.
-fn add(into: &mut Histogram<u64>, more: &Histogram<u64>) -> Option<()> {
+pub(super) fn add(into: &mut Histogram<u64>, more: &Histogram<u64>) -> Option<()> {
     into.add(more).ok()
 }

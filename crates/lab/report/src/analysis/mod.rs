@@ -22,6 +22,7 @@ mod same_load;
 mod samples;
 mod saturation;
 mod stretches;
+mod to_come;
 mod uses;
 mod waits;
 mod what_if;
@@ -61,6 +62,7 @@ pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
 pub use stretches::{Counted, Stretches, StretchesOfSize};
+pub use to_come::{LatencyAtRate, LatencyToCome};
 pub use uses::{IntervalUse, ResourceUses, uses};
 pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};
 pub use what_if::{Instead, QUANTITY_CAPACITY, WhatIf, what_if};
@@ -107,6 +109,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let (capacity, saturation) = saturation::reported(limiter, trial, options.level);
     let capacity = explained(limiter, capacity);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
+    let latency = latency::latency_of(trial.latencies(), &rows, objective, &capacity);
     let samples = Samples::of(trial, &options.groups);
     let divided =
         samples.as_ref().map(|samples| Divided::new(samples, intervals, &options.groups, main));
@@ -131,7 +134,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         saturation,
         modes: main.modes(),
         with_wakes: main.wakes_line(),
-        latency: latency::latency_of(trial.latencies(), &rows, objective),
+        latency,
         counters: counters::counters(
             trial,
             &options.groups,

@@ -1,7 +1,9 @@
 //! Latency against the rate: median, 99th percentile and maximum, one point per interval, on a
-//! logarithmic axis, because relative differences matter.
+//! logarithmic axis, because relative differences matter. A dashed line is the predicted 99th
+//! percentile at rates that were not reached, and a band is its interval.
 
 use drawing::{Canvas, Marker, Scale, legend, rate_axes};
+use regress::PredictedLatency;
 
 use super::{Size, every, point_size};
 use crate::analysis::{Analysis, Latency, LatencyPoint};
@@ -30,13 +32,15 @@ pub(crate) fn latency(analysis: &Analysis, size: Size, style: &str) -> Option<St
     let low = points.iter().map(|point| point.median_us).fold(f64::INFINITY, f64::min).max(1.0);
     let bound_us = latency.objective.as_ref().map_or(0.0, |objective| objective.ms * 1e3);
     let high = points.iter().map(|point| point.max_us).fold(bound_us, f64::max);
-    let end = points.iter().map(|point| point.rate).fold(0.0, f64::max);
+    let highest = points.iter().map(|point| point.rate).fold(0.0, f64::max);
+    let end = latency.to_come.rates.last().map_or(highest, |last| last.rate.max(highest));
     let right = size.width() - size.beside();
     let x = Scale::linear((0.0, 1.04 * end), (LEFT, right));
     let y = Scale::logarithmic((low, high), (BOTTOM, TOP));
     let mut canvas = Canvas::new(size.width(), BOTTOM + BELOW);
     axes(&mut canvas, &x, &y);
     objective(&mut canvas, latency, &x, &y);
+    to_come(&mut canvas, latency, (highest, end), (&x, &y));
     for point in points.iter().step_by(every(points.len())) {
         for (name, class, marker, of) in QUANTILES {
             let style = if point.saturated { "solid" } else { "point" };
@@ -84,6 +88,29 @@ fn objective(canvas: &mut Canvas, latency: &Latency, x: &Scale, y: &Scale) {
     }
 }
 
+/// The predicted 99th percentile from the highest recorded rate to the end of the axis.
+fn to_come(
+    canvas: &mut Canvas,
+    latency: &Latency,
+    (from, end): (f64, f64),
+    (x, y): (&Scale, &Scale),
+) {
+    const STEPS: u32 = 32;
+    if from >= end {
+        return;
+    }
+    let rates = (0..=STEPS).map(|step| from + (end - from) * f64::from(step) / f64::from(STEPS));
+    let predicted = rates.filter_map(|rate| Some((x.at(rate), latency.to_come.p99_at(rate)?)));
+    let predicted: Vec<(f64, PredictedLatency)> = predicted.collect();
+    // Latencies beyond the axis, and infinite ones, are drawn at its edge.
+    let height = |us: f64| y.at(us).clamp(TOP, BOTTOM);
+    let low = predicted.iter().map(|(at, us)| (*at, height(us.low_us)));
+    let high = predicted.iter().rev().map(|(at, us)| (*at, height(us.high_us)));
+    canvas.polygon("band second", &low.chain(high).collect::<Vec<_>>());
+    let line: Vec<_> = predicted.iter().map(|(at, us)| (*at, height(us.us))).collect();
+    canvas.polyline("line beyond second", &line);
+}
+
 fn keys(canvas: &mut Canvas, latency: &Latency) {
     let mut entries: Vec<(String, Option<Marker>, &str)> = QUANTILES
         .iter()
@@ -91,6 +118,9 @@ fn keys(canvas: &mut Canvas, latency: &Latency) {
         .collect();
     if latency.points.iter().any(|point| point.saturated) {
         entries.push(("solid first".to_string(), Some(Marker::Circle), "saturated"));
+    }
+    if !latency.to_come.rates.is_empty() {
+        entries.push(("line beyond second".to_string(), None, "99 %, predicted"));
     }
     legend(canvas, (LEFT, 14.0), &entries);
 }

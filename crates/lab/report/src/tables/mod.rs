@@ -5,12 +5,14 @@ mod samplers;
 
 use regress::{AtObjective, LoadLine, Why};
 
-use crate::analysis::{Analysis, CapacityFigure, LatencyBin, MODEL_BUSY, not_physical};
+use crate::analysis::{
+    Analysis, CapacityFigure, LatencyAtRate, LatencyBin, MODEL_BUSY, not_physical,
+};
 use crate::facts::{goal, losses as all_losses};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, level, or_none, percent, rate, thousands, three,
 };
-use crate::table::Table;
+use crate::table::{Column, Table};
 use trial::Capability;
 
 pub(crate) use costs::us;
@@ -201,6 +203,32 @@ pub(crate) fn latencies(analysis: &Analysis) -> Option<Table> {
         ],
         format!("latency is counted from {}", found.counted_from),
     ))
+}
+
+/// Latency at rates that were not reached, if it is predicted.
+pub(crate) fn latencies_to_come(analysis: &Analysis) -> Option<Table> {
+    let to_come = &analysis.latency.as_ref()?.to_come;
+    let us = |us: f64| if us.is_finite() { latency(us) } else { NONE.to_string() };
+    let added = match to_come.is_wait_seen {
+        true => "",
+        false => "; the recorded latencies have no wait in the socket, which is added",
+    };
+    let columns: [Column<LatencyAtRate>; 8] = [
+        ("requests/s", &|at| rate(at.rate)),
+        ("load, %", &|at| percent(at.percent_of_capacity)),
+        ("median", &|at| us(at.median.us)),
+        ("low", &|at| us(at.median.low_us)),
+        ("high", &|at| us(at.median.high_us)),
+        ("99 %", &|at| us(at.p99.us)),
+        ("low", &|at| us(at.p99.low_us)),
+        ("high", &|at| us(at.p99.high_us)),
+    ];
+    let note = format!(
+        "load: of the capacity; low, high: {} for a future interval{added}",
+        level(analysis.capacity.level)
+    );
+    let table = Table::of("Latency to come", to_come.rates.iter().copied(), &columns, note);
+    (!table.rows.is_empty()).then_some(table)
 }
 
 /// Rows of the table of intervals; a browser is slow with more. The JSON has all.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -205,6 +206,7 @@ impl Collector<'_, '_> {
         })?;
         recording.finish()?;
         self.steps.interrupted()?;
+        self.join(&self.out.join(&trial), &outcome)?;
         if outcome.counts.completed == 0 {
             return Err(Error::Silent(case.server.clone()));
         }
@@ -221,6 +223,18 @@ impl Collector<'_, '_> {
             rows_behind: outcome.rows_behind,
             generator_cpus: outcome.cpu_ns as f64 / outcome.length_ns.max(1) as f64,
         })
+    }
+
+    /// Adds the generator's latencies to a trial; both have the same clock. If the log lacks
+    /// requests, `join` refuses, and the trial keeps the latencies of the log.
+    fn join(&self, trial: &Path, outcome: &load::Outcome) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::Directory(trial.to_owned(), error);
+        let result = trial.with_extension("json");
+        let text = serde_json::to_string(outcome).map_err(|error| failed(error.into()))?;
+        fs::write(&result, text).map_err(failed)?;
+        let mut join = Command::new(self.steps.plimsoll);
+        let ended = join.args(["join", "--offset", "0"]).arg(trial).arg(&result).output();
+        fs::remove_file(&result).and(ended.map(drop)).map_err(failed)
     }
 
     fn load(&self, served: &Served, case: &Case, top: f64, salt: u64) -> load::Plan {

@@ -17,7 +17,7 @@
 use std::path::Path;
 
 use regress::{Design, least_squares};
-use report::{Analysis, Options, Standing};
+use report::{Analysis, Latency, Options, Standing};
 use serde::Serialize;
 use trial::Trial;
 
@@ -67,6 +67,11 @@ pub(super) struct Judged {
     pub(super) why: Option<String>,
     /// Why the measurement is doubtful. Such a case does not count.
     pub(super) doubts: Vec<String>,
+    /// The highest rate of the load, requests a second.
+    pub(super) top: f64,
+    /// The latencies, and those that are predicted.
+    #[serde(skip)]
+    pub(super) latency: Option<Latency>,
 }
 
 /// Absolute errors in percent: the medians over predictions. `None` without any.
@@ -138,6 +143,7 @@ fn of_trial(path: &Path, case: &Case, ramp: &Ramp) -> Judged {
         reach: ramp.reach,
         measured: case.measured(),
         doubts: doubts(case, ramp),
+        top: ramp.top,
         ..Judged::default()
     };
     let analysis = Trial::open(path)
@@ -165,6 +171,7 @@ impl Judged {
             single: single_point(&points),
             usl: usl(&points),
             why: capacity.reason.clone(),
+            latency: analysis.latency.clone(),
             ..self
         }
     }
@@ -303,29 +310,31 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Writer};
+pub(super) mod tests {
+    use trial::{
+        Histogram, Interval, LatencyRow, LatencySource, Manifest, ProcessTimes, ThreadTimes, Writer,
+    };
 
     use super::super::collect::Saturation;
     use super::*;
 
     /// A server that saturates at 1,000 requests/s.
-    fn case(used: f64) -> Case {
+    pub(in super::super) fn case(used: f64) -> Case {
         let saturation = |rate| Saturation { rate, cpus: used, established: 64 };
         Case { saturation: [saturation(1_000.0); 2], ..Case::default() }
     }
 
-    fn ramp(reach: u32) -> Ramp {
+    pub(in super::super) fn ramp(reach: u32) -> Ramp {
         let counts = Ramp { intended: 1000, completed: 995, late_starts: 5, ..Ramp::default() };
         Ramp { reach, trial: "made.trial".into(), ..counts }
     }
 
-    /// A trial whose load rises to 300 requests/s and falls again. Of each second, a request costs
-    /// 1 ms and the rest of the server 2 ms.
-    fn made(path: &Path) {
+    /// A trial whose load rises to a highest rate and falls again. Of each second, a request costs
+    /// 1 ms and the rest of the server 2 ms. The latencies are those of a queue.
+    pub(in super::super) fn made(path: &Path, top: f64) {
         let mut writer = Writer::create(path, &Manifest::default()).unwrap();
         for index in 0..30u64 {
-            let requests = 20.0 * (index.min(29 - index) + 1) as f64;
+            let requests = top / 15.0 * (index.min(29 - index) + 1) as f64;
             // A regular disturbance of half a percent, so that intervals have a width.
             let noise = 1.0 + 0.005 * f64::from((index % 3) as i32 - 1);
             let total_ns = ((2e6 + requests * 1e6) * noise) as i64;
@@ -343,14 +352,26 @@ mod tests {
                 ..Interval::default()
             };
             writer.append(&interval).unwrap();
+            writer.latency(&waits(index, requests / 1e3)).unwrap();
         }
         writer.finish().unwrap();
+    }
+
+    /// Latencies of an interval in which the server is busy for this share of the time: 3 ms and
+    /// the wait of M/M/1.
+    fn waits(interval: u64, busy: f64) -> LatencyRow {
+        let mut histogram = Histogram::new(3).unwrap();
+        for share in (0..2_000).map(|at| (f64::from(at) + 0.5) / 2e3) {
+            let wait_us = 1e3 * (busy / share).ln().max(0.0) / (1.0 - busy);
+            histogram.record(3_000 + wait_us as u64).unwrap();
+        }
+        LatencyRow::new(interval, LatencySource::Generator, false, &histogram)
     }
 
     #[test]
     fn a_made_trial_is_judged_by_the_report_and_by_the_baselines() {
         let home = tempfile::tempdir().unwrap();
-        made(&home.path().join("made.trial"));
+        made(&home.path().join("made.trial"), 300.0);
         let case = Case { ramps: vec![ramp(30)], ..case(1.0) };
         let [judged] = &judge(home.path(), &[case])[..] else { panic!("one trial") };
         assert_eq!((judged.inside, judged.measured), (Some(true), 1000.0), "{judged:?}");

@@ -22,6 +22,7 @@
 //! | `collect` | the measurements of a case |
 //! | `kept` | the file of cases |
 //! | `judge` | predictions, the simple ones too, and their errors |
+//! | `to_come` | latencies at about twice the recorded rate, predicted and measured |
 //! | `verdicts` | what `compare` says of pairs of trials |
 //! | `show` | what the page shows in addition to the outcome, and the figure |
 
@@ -30,6 +31,7 @@ mod judge;
 mod kept;
 mod servers;
 mod show;
+mod to_come;
 mod verdicts;
 
 use std::path::Path;
@@ -121,6 +123,7 @@ pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     steps.say("judging");
     let judged = judge::judge(out, &cases);
     let (bands, pairs) = (judge::bands(&judged), verdicts::pairs(out, &cases));
+    let to_come = to_come::pairs(&judged);
     let figure = show::figure(&judged, &conditions.ground);
     let outcome = conditions.outcome(json!({
         "missing": missing,
@@ -128,8 +131,9 @@ pub(crate) fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
         "judged": judged,
         "bands": bands,
         "pairs": pairs,
+        "latency_to_come": to_come,
     }));
-    let more = show::for_page(&cases, &judged, &bands, &pairs);
+    let more = show::for_page(&cases, &judged, &bands, &pairs, &to_come);
     let found = Found::of("predict", page!(predict), &outcome, more);
     Ok(Found { page: true, ..found.with("predict.svg", Some(figure)) })
 }

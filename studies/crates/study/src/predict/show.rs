@@ -1,12 +1,13 @@
 //! What the page shows in addition to the rows: verdicts, predictions with remarks, and the figure.
 
 use harness::Environment;
-use report::format::thousands;
+use report::format::{self, thousands};
 use report::sheet::{Predicted, Tone, svg_diagonal};
 use serde_json::{Value, json};
 
 use super::collect::Case;
 use super::judge::{BANDS, Band, Judged};
+use super::to_come::Pair;
 use super::verdicts::Pairs;
 use crate::found::with;
 use crate::show::{NONE, range};
@@ -20,6 +21,7 @@ pub(super) fn for_page(
     judged: &[Judged],
     bands: &[Band],
     pairs: &[Pairs],
+    to_come: &[Pair],
 ) -> Value {
     let versions = cases.iter().map(|case| format!("{} {}", case.server, case.version));
     let mut versions: Vec<String> = versions.collect();
@@ -40,6 +42,9 @@ pub(super) fn for_page(
         "count": cases.len(),
         "cases": sized.collect::<Vec<_>>(),
         "verdicts": verdicts(pairs),
+        "to_come_close": share(to_come, |pair| pair.close),
+        "to_come_inside": share(to_come, |pair| pair.inside),
+        "to_come": to_come.iter().map(latency).collect::<Vec<_>>(),
         "predictions": judged.iter().map(prediction).collect::<Vec<_>>(),
     })
 }
@@ -127,6 +132,29 @@ fn prediction(judged: &Judged) -> Value {
     with(
         judged,
         json!({"size": size, "ends": ends, "held": held, "error": error, "remark": remark}),
+    )
+}
+
+/// How many of the pairs; `None` without any.
+fn share(pairs: &[Pair], which: fn(&Pair) -> bool) -> Option<String> {
+    let (some, all) = (pairs.iter().filter(|pair| which(pair)).count(), pairs.len());
+    (all > 0).then(|| format!("{some} of {all} ({:.0} %)", 100.0 * some as f64 / all as f64))
+}
+
+/// A latency to come, as it is written.
+fn latency(pair: &Pair) -> Value {
+    let written = |us: f64| if us.is_finite() { format::latency(us) } else { NONE.to_owned() };
+    with(
+        pair,
+        json!({
+            "size": size(pair.body_bytes),
+            "recorded": written(pair.recorded_us),
+            "predicted": written(pair.predicted_us),
+            "ends": format!("{} to {}", written(pair.low_us), written(pair.high_us)),
+            "measured": written(pair.measured_us),
+            "times": pair.predicted_us / pair.measured_us,
+            "held": if pair.inside { "yes" } else { "NO" },
+        }),
     )
 }
 
