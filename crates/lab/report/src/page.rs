@@ -149,10 +149,13 @@ fn capitalised(note: &str) -> String {
 
 fn caption(analysis: &Analysis) -> String {
     let fitted = thousands(analysis.trial.fitted as f64);
-    let mut text = format!(
-        "One point per interval and kind of CPU time (n = {fitted}). The server is full where the \
-         idle time ends."
-    );
+    let mut text = format!("One point per interval and kind of CPU time (n = {fitted}).");
+    if !analysis.cpu_limits() {
+        let name = &analysis.capacity.resource_name;
+        text.push_str(&format!(" Something else is full first: the line of {name} is in Details."));
+        return text;
+    }
+    text.push_str(" The server is full where the idle time ends.");
     if analysis.capacity.value.is_some() && analysis.capacity.model != MODEL_MEASURED {
         text.push_str(" The bold line leads there; dashes are beyond the data.");
     }

@@ -3,7 +3,7 @@
 // A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
-use report::{Analysis, Options, ResourceKind, analyse, terminal};
+use report::{Analysis, Options, ResourceKind, analyse, html, terminal};
 use trial::answers::{AnswerRow, UpstreamRow};
 use trial::{Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
 
@@ -149,6 +149,9 @@ fn threads_that_wait_limit_the_server_and_not_its_idle_cpu() {
         assert!(text.replace("\n", " ").contains(wanted), "{wanted}: {text}");
     }
     assert!(!text.contains("too little for a capacity"), "{text}");
+    let page = html(&analysis);
+    assert!(page.contains("the line of threads that answer is in Details"));
+    assert!(!page.contains("full where the idle time ends"));
 }
 
 #[test]
