@@ -544,13 +544,18 @@ fn reuse_if_asking_is_allowed(entry: &Entry, request: &Message, now_ms: i128) ->
     }) {
         None => false,
         Some((_, None)) => true,
-        Some((_, Some(text))) => number(text).is_some_and(|limit| staleness <= limit * 1000),
+        Some((_, Some(text))) => number(text).is_some_and(|limit| is_within(staleness, limit)),
     };
     let while_revalidate = seconds(&control, "stale-while-revalidate").flatten();
-    if max_stale || while_revalidate.is_some_and(|limit| staleness <= limit * 1000) {
+    if max_stale || while_revalidate.is_some_and(|limit| is_within(staleness, limit)) {
         return Doing::ServeStale;
     }
     Doing::Ask
+}
+
+/// Whether a response may be this stale. Zero seconds are no time.
+fn is_within(staleness_ms: i128, limit_s: i128) -> bool {
+    limit_s > 0 && staleness_ms <= limit_s * 1000
 }
 
 /// `no-cache`, or its old form if the new one is absent (5.2.1.4, 5.4).
@@ -595,7 +600,7 @@ pub(crate) fn may_serve_on_error(
     if must_ask || too_old || to_be_fresh || lifetime > age || entry.forbids_stale() {
         return false;
     }
-    let allowed = |limit: Option<i128>| limit.is_some_and(|s| age - lifetime <= s * 1000);
+    let allowed = |limit: Option<i128>| limit.is_some_and(|limit| is_within(age - lifetime, limit));
     let of_response = seconds(&control, "stale-if-error").flatten();
     let of_request = seconds(&wishes, "stale-if-error").flatten();
     let cut_off = failed == Failed::Unreachable && of_response.is_none();

@@ -204,13 +204,19 @@ fn decide(limits: &RequestLimits, stored: &StoredMeta, now_ms: u64) -> Reuse {
         return Reuse::Revalidate { why: MustValidate::RequestMinFresh };
     }
     let staleness_ms = age_ms - lifetime_ms;
-    if limits.max_stale_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
+    if allows(limits.max_stale_ms, staleness_ms) {
         return Reuse::StaleAllowed { age_ms, why: StaleRule::MaxStale };
     }
-    if stored.stale_while_revalidate_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
+    if allows(stored.stale_while_revalidate_ms, staleness_ms) {
         return Reuse::StaleAllowed { age_ms, why: StaleRule::WhileRevalidate };
     }
     Reuse::Revalidate { why: MustValidate::Stale }
+}
+
+/// Whether a response may be this stale. A limit of zero allows no stale response, not even in the
+/// millisecond in which the response becomes stale.
+fn allows(max_ms: Option<u64>, staleness_ms: u64) -> bool {
+    max_ms.is_some_and(|max_ms| max_ms > 0 && staleness_ms <= max_ms)
 }
 
 /// How the fetch from the origin failed.
@@ -288,13 +294,11 @@ pub fn stale_on_error<F: FieldSource + ?Sized>(
         }
     };
     let staleness_ms = stored.freshness.staleness_ms(now_ms);
-    let allows = |max_ms: Option<u64>| max_ms.is_some_and(|max_ms| staleness_ms <= max_ms);
-    if allows(stored.stale_if_error_ms) || allows(requested_ms) {
+    if allows(stored.stale_if_error_ms, staleness_ms) || allows(requested_ms, staleness_ms) {
         Ok((StaleRule::IfError, age_ms))
     } else if stored.stale_if_error_ms.is_none()
         && failure == Failure::Unreachable
-        && policy.stale_when_unreachable_ms > 0
-        && allows(Some(policy.stale_when_unreachable_ms))
+        && allows(Some(policy.stale_when_unreachable_ms), staleness_ms)
     {
         Ok((StaleRule::PolicyOnError, age_ms))
     } else {

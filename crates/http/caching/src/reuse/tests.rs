@@ -224,6 +224,21 @@ fn hints_know_every_field_that_concerns_a_cache() {
     assert!(request_has_cache_directives(&[("a", ""), ("Pragma", "")]));
 }
 
+/// Two clients got one answer in the millisecond in which it came, though its lifetime and its
+/// grace were zero.
+#[test]
+fn a_grace_of_zero_shares_nothing() {
+    let stale = Reuse::Revalidate { why: MustValidate::Stale };
+    let control = "max-age=0, stale-while-revalidate=0, stale-if-error=0";
+    assert_eq!(decided(control, &[], 0), stale);
+    assert_eq!(decided("max-age=0", &[("Cache-Control", "max-stale=0")], 0), stale);
+    let request = Request { method: b"GET", fields: &[("Accept", "*/*")][..] };
+    let stored = meta(&[("Cache-Control", control)]);
+    let failure = Failure::Unreachable;
+    let found = stale_on_error(&request, &stored, failure, NOW_MS, &Policy::SHARED);
+    assert_eq!(found, Err(NoStaleOnError::TooStale));
+}
+
 proptest! {
     /// For a request without directives, the one comparison of the hot path decides as the full
     /// rules do.
