@@ -69,6 +69,49 @@ impl Hosts {
     }
 }
 
+/// What the words before the values of a list say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    ignores_case: bool,
+    /// The name of a host that is an address is not looked up.
+    no_lookup: bool,
+}
+
+impl Options {
+    /// The options of a list of this type, and the words after them. Squid reads them by letters,
+    /// up to the first value or `--`.
+    pub(crate) fn read<'w>(
+        kind: &str,
+        words: &'w [String],
+    ) -> Result<(Options, &'w [String]), String> {
+        let takes: &[u8] = match kind {
+            "src" | "dst" | "dstdomain" => b"n",
+            "dstdom_regex" => b"in",
+            "url_regex" | "urlpath_regex" | "browser" | "referer_regex" => b"i",
+            _ => b"",
+        };
+        let (mut options, mut rest) = (Options::default(), words);
+        while let [first, after @ ..] = rest {
+            let (is_on, letters) = match first.as_bytes() {
+                b"--" => return Ok((options, after)),
+                [b'-', letters @ ..] => (true, letters),
+                [b'+', letters @ ..] => (false, letters),
+                _ => break,
+            };
+            let is_known = |letter: &u8| takes.contains(letter) && (is_on || *letter == b'i');
+            if letters.is_empty() || !letters.iter().all(is_known) {
+                return Err(format!("its option {first} is not known here"));
+            }
+            if letters.contains(&b'i') {
+                options.ignores_case = is_on;
+            }
+            options.no_lookup |= letters.contains(&b'n');
+            rest = after;
+        }
+        Ok((options, rest))
+    }
+}
+
 impl Set {
     /// The lists that Squid has without a line.
     pub(crate) fn built_in(name: &str) -> Option<Set> {
@@ -83,18 +126,20 @@ impl Set {
     }
 
     /// Reads the values of an `acl` line of this type.
-    pub(crate) fn read(kind: &str, values: &[String]) -> Set {
+    pub(crate) fn read(kind: &str, options: Options, values: &[String]) -> Set {
+        let (case, looks_up) = (options.ignores_case, !options.no_lookup);
         let read = match kind {
             "src" => clients(values),
-            "dstdomain" => domains(values),
+            "dstdomain" => domains(values, looks_up),
             "port" => ports(values),
             "method" => Ok(Set::Methods(values.iter().map(|m| m.to_ascii_uppercase()).collect())),
-            "urlpath_regex" => paths(values),
-            "url_regex" => matching("url", values).map(Set::When),
-            "dstdom_regex" => matching("host", values)
-                .map(|when| Set::When(When { looks_up: looks_up(values), ..when })),
-            "browser" => in_field(values, "user-agent"),
-            "referer_regex" => in_field(values, "referer"),
+            "urlpath_regex" => paths(values, case),
+            "url_regex" => matching("url", values, case).map(Set::When),
+            "dstdom_regex" => {
+                matching("host", values, case).map(|when| Set::When(When { looks_up, ..when }))
+            }
+            "browser" => in_field(values, case, "user-agent"),
+            "referer_regex" => in_field(values, case, "referer"),
             "dst" => servers(values),
             "proxy_auth" if values == ["REQUIRED"] => Ok(Set::Users),
             "proxy_auth" => Err("single users cannot be named".to_owned()),
@@ -156,17 +201,29 @@ fn networks<const N: usize>(texts: [&str; N]) -> Vec<IpNet> {
 
 fn clients(values: &[String]) -> Result<Set, String> {
     let mut all = Vec::new();
-    for value in values.iter().filter(|value| *value != "-n") {
+    for value in values {
         match value.as_str() {
-            "all" => all.extend(everyone()),
-            "ipv4" => all.extend(networks(["0.0.0.0/0"])),
-            "ipv6" => all.extend(networks(["::/0"])),
+            "all" | "0.0.0.0/0" | "0.0.0.0/0.0.0.0" | "0/0" => all.extend(everyone()),
             value => all.extend(
                 addresses(value).ok_or_else(|| format!("{value} is not a network of addresses"))?,
             ),
         }
     }
     Ok(Set::Clients(all))
+}
+
+/// The networks that Squid compares with this one. It has all addresses as IPv6, where those of
+/// IPv4 are in `::ffff:0:0/96`.
+fn of_both_families(network: IpNet) -> Option<Vec<IpNet>> {
+    let IpNet::V6(six) = network.trunc() else { return Some(vec![network.trunc()]) };
+    let mapped = Ipv6Addr::from([0, 0, 0, 0, 0, 0xffff, 0, 0]);
+    match (six.prefix_len(), six.addr().to_ipv4_mapped()) {
+        // In Squid, no client is in this network.
+        (0, _) => None,
+        (bits @ 96.., Some(four)) => Some(vec![IpNet::new(four.into(), bits - 96).ok()?]),
+        _ if six.contains(&mapped) => Some([vec![six.into()], networks(["0.0.0.0/0"])].concat()),
+        _ => Some(vec![six.into()]),
+    }
 }
 
 /// `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.0.0.1-10.0.0.9`, or a single address.
@@ -177,6 +234,10 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
     };
     let Some((first, last)) = range.split_once('-') else {
         let address: IpAddr = range.parse().ok()?;
+        // Squid reads the mask of such an address in its own way.
+        if mask.is_some() && address.to_canonical() != address {
+            return None;
+        }
         let network = match mask {
             None => IpNet::from(address),
             Some(mask) => match mask.parse::<u8>() {
@@ -184,7 +245,7 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
                 Err(_) => IpNet::with_netmask(address, mask.parse().ok()?).ok()?,
             },
         };
-        return Some(vec![network.trunc()]);
+        return of_both_families(network);
     };
     // A range of networks would need its mask applied to both ends.
     if mask.is_some() {
@@ -195,21 +256,17 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
             Some(Ipv4Subnets::new(first, last, 0).map(IpNet::V4).collect())
         }
         (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
-            Some(Ipv6Subnets::new(first, last, 0).map(IpNet::V6).collect())
+            let all = Ipv6Subnets::new(first, last, 0).map(|net| of_both_families(net.into()));
+            Some(all.collect::<Option<Vec<_>>>()?.concat())
         }
         _ => None,
     }
 }
 
-/// Whether the name of a host that is an address is looked up.
-fn looks_up(values: &[String]) -> bool {
-    !values.iter().any(|value| value == "-n")
-}
-
-fn domains(values: &[String]) -> Result<Set, String> {
-    let mut hosts = Hosts { looks_up: looks_up(values), ..Hosts::default() };
+fn domains(values: &[String], looks_up: bool) -> Result<Set, String> {
+    let mut hosts = Hosts { looks_up, ..Hosts::default() };
     // No host has a backslash. A backslash with a blank behind it was meant to continue the line.
-    for value in values.iter().filter(|value| !matches!(value.as_str(), "-n" | "\\")) {
+    for value in values.iter().filter(|value| *value != "\\") {
         let name = value.strip_prefix('.').unwrap_or(value).to_ascii_lowercase();
         let label = |label: &str| {
             (1..=63).contains(&label.len())
@@ -239,14 +296,12 @@ fn ports(values: &[String]) -> Result<Set, String> {
 }
 
 /// Conditions for what one of these expressions matches. `-i` is for the expressions behind it.
-fn matching(of: &str, values: &[String]) -> Result<When, String> {
-    let mut ignores_case = false;
+fn matching(of: &str, values: &[String], mut ignores_case: bool) -> Result<When, String> {
     let mut expressions = Vec::new();
     for value in values {
         match value.as_str() {
             "-i" => ignores_case = true,
             "+i" => ignores_case = false,
-            "-n" => {}
             value => {
                 let ours = url::posix(value, ignores_case);
                 expressions.push(ours.ok_or_else(|| format!("{value} {EXPRESSION}"))?);
@@ -269,49 +324,55 @@ const EXPRESSION: &str = "is no regular expression, always matches, or means som
 
 /// Requests with a field in which one of these is found. Squid looks into the first field of the
 /// name, whose end is not known here.
-fn in_field(values: &[String], name: &str) -> Result<Set, String> {
+fn in_field(values: &[String], ignores_case: bool, name: &str) -> Result<Set, String> {
     if values.iter().any(|value| value.contains('$')) {
         return Err("an expression has $, and fields of one name are joined here".to_owned());
     }
     let value = cel::field(name).expect("the name of a field");
-    let found = matching(&value, values)?;
+    let found = matching(&value, values, ignores_case)?;
     let parts = [cel::has_field(name), Cel::any(found.any)];
     let any = Cel::all(parts.into_iter().flatten().collect()).into_iter().collect();
     let differs = "of several fields of the name, all are compared";
     Ok(Set::When(When { any, differs, ..found }))
 }
 
-/// Addresses of servers. Those that are not public are refused without a line.
+/// Addresses of servers. Those that the server refuses without a line are known.
 fn servers(values: &[String]) -> Result<Set, String> {
     let Ok(Set::Clients(all)) = clients(values) else {
         return Err("it has a value that is not a network of addresses".to_owned());
     };
-    let private = networks([
+    let refused = networks([
         "0.0.0.0/8",
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
         "169.254.0.0/16",
         "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
         "192.168.0.0/16",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-        "::/3",
-        "fc00::/7",
-        "fe80::/10",
-        "ff00::/8",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/3",
+        "::/0",
     ]);
-    let is_private = |one: &IpNet| private.iter().any(|network| network.contains(one));
-    match all.iter().all(is_private) {
+    // Addresses of the second and the third network reach servers of IPv4.
+    let reached = networks(["2000::/3", "64:ff9b::/96", "::ffff:0:0/96"]);
+    let also_refused = networks(["2001::/23", "2001:db8::/32", "3fff::/20"]);
+    let mut refused = Addresses::of(&refused).without(&Addresses::of(&reached));
+    refused.join(&Addresses::of(&also_refused));
+    match Addresses::of(&all).without(&refused) == Addresses::default() {
         true => Ok(Set::Ourselves),
         false => Err("only addresses that are not public can be refused".to_owned()),
     }
 }
 
 /// Only expressions of `^/` and a literal text that ends with a slash; others are conditions.
-fn paths(values: &[String]) -> Result<Set, String> {
+fn paths(values: &[String], ignores_case: bool) -> Result<Set, String> {
     let literal = |value: &String| {
-        let path = value.strip_prefix('^').filter(|path| path.starts_with('/'))?;
+        let path = value.strip_prefix('^').filter(|path| path.starts_with('/') && !ignores_case)?;
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_".contains(&b);
         (path.ends_with('/') && path.bytes().all(plain)).then(|| path.to_owned())
     };
@@ -320,7 +381,7 @@ fn paths(values: &[String]) -> Result<Set, String> {
         return Ok(Set::Paths(all));
     }
     // Squid compares nothing with the path of a tunnel, which has none.
-    let found = matching("target", values)?;
+    let found = matching("target", values, ignores_case)?;
     let parts = [Some(Cel::one("target != ''")), Cel::any(found.any)];
     let any = Cel::all(parts.into_iter().flatten().collect()).into_iter().collect();
     Ok(Set::When(When { any, ..found }))
@@ -503,8 +564,69 @@ mod tests {
 
     use super::*;
 
-    fn set(kind: &str, values: &str) -> Set {
-        Set::read(kind, &values.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    fn set(kind: &str, words: &str) -> Set {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        match Options::read(kind, &words) {
+            Ok((options, values)) => Set::read(kind, options, values),
+            Err(why) => Set::Unknown(why),
+        }
+    }
+
+    /// `-in` was an expression, so the case of `SECRET` was not ignored.
+    #[test]
+    fn options_are_read_by_letters() {
+        let anyhow = set("dstdom_regex", "-i -n SECRET");
+        for options in ["-in", "-ni", "-n -i", "+i -ni", "-n -i --"] {
+            assert_eq!(set("dstdom_regex", &format!("{options} SECRET")), anyhow, "{options}");
+        }
+        assert_ne!(set("dstdom_regex", "-n SECRET"), anyhow);
+        assert_eq!(set("url_regex", "-- secret"), set("url_regex", "secret"));
+        assert_eq!(set("port", "-- 80"), set("port", "80"));
+        for (kind, words) in [
+            ("dstdomain", "--client-requested a.test"),
+            ("dstdomain", "-i a.test"),
+            ("url_regex", "--i secret"),
+            ("url_regex", "- secret"),
+            ("dstdom_regex", "+n secret"),
+            ("maxconn", "-s 0"),
+            ("src", "127.0.0.1 -n"),
+        ] {
+            assert!(matches!(set(kind, words), Set::Unknown(_)), "{kind} {words}");
+        }
+    }
+
+    /// `0.0.0.0/0` was IPv4 alone, and no client had an address that embeds one of IPv4.
+    #[test]
+    fn networks_of_both_families() {
+        for text in ["0.0.0.0/0", "0.0.0.0/0.0.0.0", "0/0", "all"] {
+            assert_eq!(set("src", text), Set::Clients(everyone()), "{text}");
+        }
+        for (text, same) in [
+            ("::ffff:10.1.2.3", "10.1.2.3"),
+            ("::ffff:10.1.0.0-::ffff:10.1.0.2", "10.1.0.0-10.1.0.2"),
+        ] {
+            assert_eq!(set("src", text), set("src", same), "{text}");
+        }
+        for text in ["::/64", "::/3", "::-::1:0:0:0"] {
+            let Set::Clients(all) = set("src", text) else { panic!("{text}") };
+            let four = Addresses::of(&networks(["0.0.0.0/0"]));
+            assert_eq!(four.without(&Addresses::of(&all)), Addresses::default(), "{text}");
+        }
+        // In Squid, no client is in the first three, and all clients are in the last one.
+        for text in ["::/0", "ipv4", "ipv6", "::ffff:10.0.0.0/104"] {
+            assert!(matches!(set("src", text), Set::Unknown(_)), "{text}");
+        }
+    }
+
+    /// `::/3` was taken to be refused, and the server connects to NAT64.
+    #[test]
+    fn only_servers_that_are_refused_anyway_are_known() {
+        for text in ["127.0.0.0/8 ::1", "198.18.0.0/15", "fc00::/7", "::/96", "2001:db8::/32"] {
+            assert_eq!(set("dst", text), Set::Ourselves, "{text}");
+        }
+        for text in ["::/3", "64:ff9b::/96", "2000::/3", "2002::/16", "::ffff:8.8.8.8", "all"] {
+            assert!(matches!(set("dst", text), Set::Unknown(_)), "{text}");
+        }
     }
 
     #[test]

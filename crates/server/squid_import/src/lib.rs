@@ -25,7 +25,7 @@ use ipnet::IpNet;
 
 use self::accel::Peer;
 use self::access::Rule;
-use self::acl::Set;
+use self::acl::{Options, Set};
 use self::lines::{Line, parse, values};
 use self::peers::{Caches, Senders};
 use self::ports::Port;
@@ -91,8 +91,11 @@ impl Squid {
     fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Parsed<()> {
         // The names of lists have no case.
         let (name, kind) = (&*line.word(0).to_ascii_lowercase(), line.word(1));
-        let set = match values(line.rest(2), &line.at, input)? {
-            Ok(values) => Set::read(kind, &values),
+        let set = match Options::read(kind, line.rest(2)) {
+            Ok((options, words)) => match values(words, &line.at, input)? {
+                Ok(values) => Set::read(kind, options, &values),
+                Err(why) => Set::Unknown(why),
+            },
             Err(why) => Set::Unknown(why),
         };
         match &set {

@@ -114,56 +114,76 @@ pub(crate) fn parse(file: &Rc<str>, text: &str, input: &mut Input<'_>) -> Parsed
 
 /// A line without its leading blanks. Returns `None` for an empty line or a comment.
 fn content(line: &str) -> Option<&str> {
-    let line = line.split('\r').next().unwrap_or_default().trim_start();
+    let line = line.split('\r').next().unwrap_or_default().trim_start_matches(is_blank);
     (!line.is_empty() && !line.starts_with('#')).then_some(line)
 }
 
 const CONDITION: &str = "what depends on a condition is not carried; write the branch that applies \
                          without its condition, and import again";
 
-/// Splits at spaces. Quotes keep spaces together, and stay: a quoted word can name a file.
+/// Whether a character separates words.
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
+
+/// Splits at blanks. Double quotes keep blanks together, and stay: a quoted word can name a file.
 fn words(text: &str, at: &Place) -> Parsed<Vec<String>> {
     let mut words = Vec::new();
-    let mut rest = text.trim_start();
+    let mut rest = text.trim_start_matches(is_blank);
     while !rest.is_empty() && !rest.starts_with('#') {
         let end = if let Some(inner) = rest.strip_prefix('"') {
             let close =
                 inner.find('"').ok_or_else(|| SyntaxError::at(at, "a quote is not closed"))?;
             close + 2
         } else {
-            rest.find(char::is_whitespace).unwrap_or(rest.len())
+            rest.find(is_blank).unwrap_or(rest.len())
         };
         let (word, after) = rest.split_at(end);
         words.push(word.to_owned());
-        rest = after.trim_start();
+        rest = after.trim_start_matches(is_blank);
     }
     Ok(words)
 }
 
-/// The values of a list. A quoted word names a file with a value in each line.
+/// The values of a list. A word that begins with a quote of either kind names a file with a value
+/// in each line. Squid reads no word after a file.
 pub(crate) fn values(
     words: &[String],
     at: &Place,
     input: &mut Input<'_>,
 ) -> Parsed<Result<Vec<String>, String>> {
     let mut values = Vec::new();
-    for word in words {
-        let Some(name) = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+    for (number, word) in words.iter().enumerate() {
+        let Some(name) = word.strip_prefix(QUOTES) else {
             values.push(word.clone());
             continue;
         };
+        let name = name.split(QUOTES).next().unwrap_or_default();
+        if name.contains(is_blank) {
+            return Ok(Err("in Squid, the name of the file ends at the first blank".to_owned()));
+        }
+        if number + 1 < words.len() {
+            return Ok(Err("Squid ignores the words after a file".to_owned()));
+        }
         let files = match input.files(at, name)? {
             Ok(files) => files,
             Err(why) => return Ok(Err(why)),
         };
-        let lines = files.iter().flat_map(|file| file.text.lines()).map(str::trim);
-        for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            input.count_directive(at)?;
-            values.push(line.split(" #").next().unwrap_or(line).trim().to_owned());
+        let lines = files.iter().flat_map(|file| file.text.lines());
+        for line in lines.map(|line| line.trim_matches(is_blank)) {
+            let mut comments = line.match_indices('#').map(|(at, _)| &line[..at]);
+            let before = comments.find(|text| text.is_empty() || text.ends_with(is_blank));
+            let value = before.unwrap_or(line).trim_end_matches(is_blank);
+            if !value.is_empty() {
+                input.count_directive(at)?;
+                values.push(value.to_owned());
+            }
         }
     }
     Ok(Ok(values))
 }
+
+const QUOTES: [char; 2] = ['"', '\''];
 
 /// A time: a number and a unit, seconds if there is none.
 pub(crate) fn time(words: &[String]) -> Option<std::time::Duration> {
@@ -228,6 +248,29 @@ mod tests {
             assert_eq!(lines.len(), 2, "{text:?}: {lines:?}");
             assert_eq!((&*lines[0].shown(), &*lines[1].name), (wanted, "port"), "{text:?}");
         }
+    }
+
+    /// A file in single quotes was a value. Words after a file were values too, and a comment after
+    /// a tab was part of its value.
+    #[test]
+    fn files_of_lists_are_read_as_squid_reads_them() {
+        let of = |text: &str| {
+            let mut read = |name: &str| {
+                let text = "a\t# c\n  b \x0c\n#c\n d#e\n".to_owned();
+                Ok(vec![imported::Included { name: name.to_owned(), text }])
+            };
+            let mut input = Input::new(&mut read, false);
+            let words = words(text, &Place::default()).unwrap();
+            values(&words, &Place::default(), &mut input).unwrap()
+        };
+        let all: Vec<String> = ["x", "a", "b \x0c", "d#e"].map(str::to_owned).to_vec();
+        for text in ["x \"f\"", "x 'f'", "x 'f", "x 'f\"y"] {
+            assert_eq!(of(text).as_ref(), Ok(&all), "{text}");
+        }
+        for text in ["x \"f\" y", "'f' y", "\"f\"y", "\"f g\"", "'f g'"] {
+            assert!(of(text).is_err(), "{text}");
+        }
+        assert_eq!(of("it's").unwrap(), ["it's"]);
     }
 
     #[test]
