@@ -2,12 +2,16 @@
 
 use super::Squid;
 use super::access::Rule;
-use super::acl::{Hosts, Set, both_domains};
+use super::acl::{Hosts, Set, both_domains, other_ports};
 use super::lines::Line;
 use super::peers;
-use imported::note::Notes;
+use super::ports::Port;
+use super::url;
+use conditions::Lists;
+use imported::cel::{self, Cel};
+use imported::note::{Fate, Notes};
 use imported::route::change;
-use imported::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Unprotected};
+use imported::table::Becomes::{self, Carried, Elsewhere, Left, Nothing, Text, Unprotected};
 use imported::tree::{self, Section, Value, authority};
 
 /// An origin server.
@@ -33,8 +37,13 @@ struct Front {
     /// `None`: any host.
     hosts: Option<Hosts>,
     denied: Hosts,
+    /// Requests that are denied, whatever their host is.
+    denied_when: Vec<Cel>,
     unprotected: bool,
 }
+
+/// Pages of Squid that no origin server is asked for.
+const INTERNAL: &str = "target.startsWith('/squid-internal-')";
 
 /// `cache_peer HOST TYPE PORT ICP-PORT OPTIONS`
 pub(crate) fn peer(squid: &mut Squid, line: &Line) -> Becomes {
@@ -86,9 +95,14 @@ pub(crate) fn peer_access(squid: &mut Squid, line: &Line) -> Becomes {
 impl Squid {
     /// Upstreams and routes.
     pub(crate) fn accelerate(&mut self) {
-        let mut front = front(&self.rules, &mut self.notes);
-        let peers = std::mem::take(&mut self.peers);
-        let host = self.ports.iter().find_map(|port| port.host.clone());
+        let mut rules = self.rules.clone();
+        let mut peers = std::mem::take(&mut self.peers);
+        let of_peers = peers.iter_mut().flat_map(|peer| &mut peer.rules);
+        let ports: Vec<&Port> = self.ports.iter().filter(|port| port.accel).collect();
+        rules.iter_mut().chain(of_peers).for_each(|rule| hide_url(rule, &ports));
+        let fixed = ports.iter().filter(|port| port.is_fixed);
+        let host = fixed.filter_map(|port| port.site.clone()).next();
+        let mut front = front(&rules, &ports, &mut self.notes);
         let mut routes = Vec::new();
         let mut groups: Vec<Vec<&Peer>> = Vec::new();
         for peer in &peers {
@@ -108,6 +122,11 @@ impl Squid {
             left.for_each(|port| self.notes.left(&port.line.at, text));
             return self.ports.retain(|port| !port.accel);
         }
+        let mut rule = Section::new("rule");
+        let when = Cel::any(front.denied_when).expect("it has the internal pages");
+        rule.set("when", when.text(), "http_access");
+        refuse(&mut rule, "http_access");
+        self.tree.add(rule);
         let denied = front.denied.texts();
         if !denied.is_empty() {
             routes.push(refusal(Some(denied), "http_access denies these hosts"));
@@ -242,14 +261,45 @@ fn refusal(hosts: Option<Vec<String>>, reason: &str) -> Section {
     let mut route = Section::new("route");
     route.set_some("hosts", hosts, reason);
     route.set("prefix", "/", reason);
-    route.set("answer", "access denied\n", reason);
-    route.set("status", Value::Count(403), reason);
+    refuse(&mut route, reason);
     route
 }
 
-/// Reads `http_access` for ports with `accel`.
-fn front(rules: &[Rule], notes: &mut Notes) -> Front {
-    let mut front = Front { hosts: Some(Hosts::default()), ..Front::default() };
+fn refuse(section: &mut Section, reason: &str) {
+    section.set("answer", "access denied\n", reason);
+    section.set("status", Value::Count(403), reason);
+}
+
+/// Makes the lists of a rule unknown that Squid does not compare with the URL of the client.
+fn hide_url(rule: &mut Rule, ports: &[&Port]) {
+    let is_fixed = ports.iter().any(|port| port.is_fixed);
+    let has_own_port = is_fixed || ports.iter().any(|port| port.has_own_port);
+    for (_, set) in &mut rule.literals {
+        let is_hidden = match set {
+            Set::Domains(_) => is_fixed,
+            Set::Ports(_) => has_own_port,
+            _ => false,
+        };
+        if is_hidden {
+            *set =
+                Set::Unknown("with no-vhost, vport or protocol, Squid compares another URL".into());
+        }
+    }
+}
+
+/// Whether a condition is one that the server takes.
+fn is_taken(when: &[Cel]) -> bool {
+    Cel::any(when.to_vec()).is_some_and(|all| cel::check(&all, &Lists::default()).is_some())
+}
+
+/// Reads `http_access` for these ports with `accel`.
+fn front(rules: &[Rule], ports: &[&Port], notes: &mut Notes) -> Front {
+    let internal = vec![Cel::one(INTERNAL)];
+    let hosts = Some(Hosts::default());
+    let mut front = Front { hosts, denied_when: internal, ..Front::default() };
+    // Requests without Host are for the default site.
+    let sites = ports.iter().filter_map(|port| port.site.as_deref());
+    let sites: Vec<(String, Option<u16>)> = sites.map(site).collect();
     let mut last_denies = false;
     for (number, rule) in rules.iter().enumerate() {
         last_denies = !rule.allow;
@@ -258,7 +308,6 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
         }
         let parts = rule.parts();
         let connect = (false, Set::Methods(vec!["CONNECT".to_owned()]));
-        let is_about_ports = matches!(parts[..], [(_, Set::Ports(_))]);
         let becomes = match (rule.allow, &parts[..]) {
             (allow, []) => {
                 if allow {
@@ -271,8 +320,22 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
                 return front;
             }
             _ if parts.contains(&&(false, Set::Manager)) => Nothing("there are no such pages"),
-            (false, _) if parts.contains(&&connect) || is_about_ports => {
-                Nothing("clients of this port name no other server")
+            (false, _) if parts.contains(&&connect) => Nothing("there are no tunnels here"),
+            (false, [(negated, Set::Ports(these))]) => {
+                let denied = if *negated { other_ports(these) } else { these.clone() };
+                let is_in = |port: u16| denied.iter().any(|(a, b)| (*a..=*b).contains(&port));
+                front.denied_when.extend(url::has_port(&denied));
+                if sites.iter().any(|(_, port)| port.is_some_and(is_in)) {
+                    front.denied_when.push(Cel::one(NO_HOST));
+                }
+                match is_taken(&front.denied_when) {
+                    true => Carried,
+                    false => {
+                        front.denied_when.truncate(1);
+                        front.unprotected = true;
+                        Unprotected("it is more than a condition can say")
+                    }
+                }
             }
             (true, [(false, Set::Domains(hosts))]) => {
                 front.hosts.iter_mut().for_each(|all| all.extend(hosts));
@@ -280,12 +343,20 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
             }
             (false, [(false, Set::Domains(hosts))]) => {
                 front.denied.extend(hosts);
+                if sites.iter().any(|(name, _)| hosts.has(name)) {
+                    front.denied_when.push(Cel::one(NO_HOST));
+                }
                 Carried
             }
             (true, _) => Left("routes do not depend on clients; these requests stay refused"),
             (false, _) => {
                 front.unprotected = true;
-                Unprotected("routes do not depend on what this line looks at")
+                let unknown = parts.iter().find_map(|(_, set)| match set {
+                    Set::Unknown(why) => Some(why.clone()),
+                    _ => None,
+                });
+                let usual = || "routes do not depend on what this line looks at".to_owned();
+                Text(Fate::Unprotected, unknown.unwrap_or_else(usual))
             }
         };
         notes.became(&rule.line.at, &becomes);
@@ -294,6 +365,17 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
         front.hosts = None;
     }
     front
+}
+
+const NO_HOST: &str = "host == ''";
+
+/// The name and the port of a default site.
+fn site(text: &str) -> (String, Option<u16>) {
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) => (name, port.parse().ok()),
+        None => (text, None),
+    };
+    (name.to_ascii_lowercase(), port)
 }
 
 impl Hosts {

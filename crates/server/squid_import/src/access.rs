@@ -92,6 +92,7 @@ struct Shape {
     users: bool,
 }
 
+const MANAGER: (bool, Set) = (false, Set::Manager);
 const ALL_PORTS: (u16, u16) = (1, 65_535);
 const STRICTER: &str = "it also holds for clients that an earlier line allows";
 const SUBDOMAINS: &str = "a domain without a leading dot is denied with its subdomains";
@@ -152,9 +153,6 @@ impl Sets {
     /// Takes a rule that denies.
     fn deny(&mut self, rule: &Rule) -> Becomes {
         let parts = rule.parts();
-        if parts.contains(&&(false, Set::Manager)) {
-            return Nothing("Plimsoll has no pages for managers on this address");
-        }
         let mut why = if self.let_in == Addresses::default() { "" } else { STRICTER };
         let allowed = |negated: &bool, ports: &[(u16, u16)]| match negated {
             true => ports.to_vec(),
@@ -196,7 +194,7 @@ impl Sets {
             {
                 self.connect_ports = both_ports(&self.connect_ports, &allowed(negated, ports));
             }
-            [(false, Set::Ourselves)] => why = "",
+            [(false, Set::Ourselves)] => why = "forward.allow_to opens these addresses",
             [(false, Set::Connections(count))] if self.connections.is_none() => {
                 self.connections = Some((*count, rule.line.clone()));
                 why = "one more connection of a client is closed, whatever it asks for";
@@ -206,7 +204,10 @@ impl Sets {
                 self.users = true;
             }
             _ => {
-                let Some((condition, differs)) = condition(&parts) else {
+                // The pages of managers are on the admin address, so more of them can be denied.
+                let is_manager = parts.contains(&&MANAGER);
+                let alone = || condition(&[&MANAGER]).filter(|_| is_manager);
+                let Some((condition, differs)) = condition(&parts).or_else(alone) else {
                     self.unprotected = true;
                     return Text(Fate::Unprotected, cause(&parts));
                 };
@@ -232,7 +233,7 @@ impl Sets {
     /// Takes a rule that allows.
     fn allow(&mut self, rule: &Rule) -> Becomes {
         let parts = rule.parts();
-        if parts.contains(&&(false, Set::Manager)) {
+        if parts.contains(&&MANAGER) {
             return Nothing("the pages of managers are on the admin address");
         }
         let mut clients = Addresses::everyone();
@@ -332,6 +333,7 @@ fn condition(parts: &[&(bool, Set)]) -> Option<(Cel, &'static str)> {
                 why = if why.is_empty() { when.differs } else { why };
                 when.any.clone()
             }
+            Set::Manager if !negated => vec![Cel::one(INTERNAL)],
             Set::Ports(_)
             | Set::Cookies(..)
             | Set::Connections(_)
@@ -349,6 +351,9 @@ fn condition(parts: &[&(bool, Set)]) -> Option<(Cel, &'static str)> {
     }
     Some((Cel::all(all)?, why))
 }
+
+/// The requests that are for pages of managers.
+const INTERNAL: &str = "target.startsWith('/squid-internal-mgr/')";
 
 /// Domains that must also be below these.
 fn narrow(domains: &mut Option<Vec<String>>, below: &[String]) {

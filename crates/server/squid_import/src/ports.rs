@@ -3,7 +3,7 @@
 use super::Squid;
 use super::lines::Line;
 use imported::note::Fate;
-use imported::table::Becomes::{self, Carried, Different, Left, Text};
+use imported::table::Becomes::{self, Different, Left, Text};
 use imported::table::is_one;
 use imported::tree::Section;
 
@@ -16,8 +16,12 @@ pub(crate) struct Port {
     pub(crate) accel: bool,
     proxy_header: bool,
     certificate: Option<(String, String)>,
-    /// The Host sent to servers, with `no-vhost`.
-    pub(crate) host: Option<String>,
+    /// `defaultsite`: the host and port of requests without Host.
+    pub(crate) site: Option<String>,
+    /// Squid's rules see the site and not Host (`no-vhost`).
+    pub(crate) is_fixed: bool,
+    /// Squid's rules see another port than that of Host.
+    pub(crate) has_own_port: bool,
 }
 
 /// What servers at private addresses need.
@@ -25,17 +29,20 @@ const PRIVATE: &str = "Squid reaches servers at any address; here those that are
                        forward.allow_to, and a CONNECT to port 443 must lead to TLS for the \
                        requested host (forward.check_server_name)";
 
+/// What differs in the store of every accelerator.
+const STORED: &str = "for some statuses and fields, storing differs (docs/import.md, Lifetimes)";
+
 /// Options that need nothing here.
 const OPTIONS: &str = "name act-as-origin connection-auth tcpkeepalive cipher options tls-dh \
-    dhparams tls-min-version sslcontext disable-pmtu-discovery ignore-cc allow-direct protocol \
-    vport worker-queues";
+    dhparams tls-min-version sslcontext disable-pmtu-discovery ignore-cc allow-direct \
+    worker-queues";
 
 pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
     let Some(address) = address(line.word(0)) else {
         return Left("its address is not an IP address: write that, and import again");
     };
     let mut port = Port { line: line.clone(), address, ..Port::default() };
-    let (mut vhost, mut site, mut chain, mut key) = (true, None, None, None);
+    let (mut chain, mut key) = (None, None);
     let mut unknown = Vec::new();
     for (option, value) in line.options(1) {
         match option {
@@ -45,9 +52,10 @@ pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
                 return Text(Fate::NotCarried, text);
             }
             "require-proxy-header" => port.proxy_header = true,
-            "defaultsite" => site = Some(value.to_owned()),
-            "vhost" => vhost = true,
-            "no-vhost" => vhost = false,
+            "defaultsite" => port.site = Some(value.to_owned()),
+            "vhost" => port.is_fixed = false,
+            "no-vhost" => port.is_fixed = true,
+            "vport" | "protocol" => port.has_own_port = true,
             "cert" | "tls-cert" => chain = Some(value.to_owned()),
             "key" | "tls-key" => key = Some(value.to_owned()),
             _ if is_one(OPTIONS, option) => {}
@@ -58,8 +66,7 @@ pub(crate) fn port(squid: &mut Squid, line: &Line) -> Becomes {
     if line.name == "https_port" && port.certificate.is_none() {
         return Left("it names no certificate (tls-cert=), so this port is not written");
     }
-    port.host = site.filter(|_| !vhost);
-    let becomes = if port.accel { Carried } else { Different(PRIVATE) };
+    let becomes = Different(if port.accel { STORED } else { PRIVATE });
     if unknown.is_empty() || squid.open {
         squid.ports.push(port);
     }

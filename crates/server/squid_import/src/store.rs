@@ -11,10 +11,10 @@ use super::url;
 use conditions::Lists;
 use imported::cel::{self, Cel, PARTS_MAX, check_response};
 use imported::limits::PATTERNS_MAX;
-use imported::note::Place;
+use imported::note::{Fate, Place};
 use imported::pattern::COOKIE_NAMES;
 use imported::route::{Keys, Lifetime, add};
-use imported::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing};
+use imported::table::Becomes::{self, Carried, Different, Elsewhere, Left, Nothing, Text};
 use imported::tree::{Section, Value};
 
 /// What the lines have said about the store.
@@ -123,13 +123,17 @@ pub(crate) fn refresh_pattern(squid: &mut Squid, line: &Line) -> Becomes {
     stored.keys.lifetimes.push(one);
     let is_share = !is_never && !has("override-lastmod");
     let all = [
-        (has("override-expire"), "no-cache, and a longer max-age, are overruled too"),
+        (has("override-expire"), OVERRULED),
         (options.iter().any(|one| !KNOWN.contains(one)), OPTIONS),
         (is_share, "a response with Last-Modified is fresh for this time, too"),
         (pattern.contains('%'), "its condition compares the decoded URL"),
+        (!is_never, "some responses are fresh that Squid asks for again (docs/import.md)"),
     ];
-    Becomes::differs(all.iter().find(|(is, _)| *is).map_or("", |(_, why)| why))
+    let all: Vec<&str> = all.iter().filter(|(is, _)| *is).map(|(_, why)| *why).collect();
+    if all.is_empty() { Carried } else { Text(Fate::Different, all.join("; ")) }
 }
+
+const OVERRULED: &str = "no-cache, s-maxage=0, a past Expires and a longer max-age are overruled";
 
 /// A pattern without a least time.
 const SHARE: &str = "a response without a lifetime is fresh for a tenth of its age, at most a day";

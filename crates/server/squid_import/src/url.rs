@@ -154,6 +154,44 @@ pub(crate) fn matching(value: &str, expressions: &[String]) -> Option<Vec<Cel>> 
     joined.iter().map(|text| matches(value, text)).collect()
 }
 
+/// A condition for URLs with one of these ports. Without a port, it is that of the scheme.
+pub(crate) fn has_port(ports: &[(u16, u16)]) -> Option<Cel> {
+    let numbers: Vec<String> =
+        ports.iter().flat_map(|(first, last)| numbers(*first, *last)).collect();
+    let mut all = vec![format!("[a-z]+://[^/]*:({})", numbers.join("|"))];
+    for (scheme, port) in [("http", 80), ("https", 443)] {
+        if ports.iter().any(|(first, last)| (*first..=*last).contains(&port)) {
+            all.push(format!(r"{scheme}://([^/:]*|\[[^/]*\])"));
+        }
+    }
+    matches("url", &format!("^({})/", all.join("|")))
+}
+
+/// Expressions for the numbers from the first to the last, without zero.
+fn numbers(first: u16, last: u16) -> Vec<String> {
+    let (mut next, last) = (u32::from(first.max(1)), u32::from(last));
+    let mut all = Vec::new();
+    while next <= last {
+        // The numbers that begin like this one, and have any digits for its zeros.
+        let fits = |zeros: &u32| {
+            let block = 10_u32.pow(*zeros);
+            next % block == 0 && next + block - 1 <= last
+        };
+        let zeros = (0..5).rev().find(fits).expect("a block of one number fits");
+        let block = 10_u32.pow(zeros);
+        let (above, digit) = (next / block / 10, next / block % 10);
+        let more = ((last + 1 - next) / block).min(10 - digit);
+        let above = if above == 0 { String::new() } else { above.to_string() };
+        let digits = match more {
+            1 => digit.to_string(),
+            _ => format!("[{digit}-{}]", digit + more - 1),
+        };
+        all.push(format!("{above}{digits}{}", "[0-9]".repeat(zeros as usize)));
+        next += more * block;
+    }
+    all
+}
+
 /// The beginning of an expression that ignores case.
 const CASE: &str = "(?i)";
 
@@ -351,6 +389,22 @@ for line in sys.stdin:
 
     fn of_parts(parts: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
         prop::collection::vec(select(parts), 0..most).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn expressions_for_numbers_hold_for_these_numbers(
+            one: u16, other: u16, number: u16, least in 0_u16..300,
+        ) {
+            for first in [one.min(other).max(1), least.min(other).max(1)] {
+                let text = format!("^({})$", numbers(first, other).join("|"));
+                for number in [number, first, other, first.saturating_sub(1)] {
+                    let wanted = if (first..=other).contains(&number) { "1" } else { "0" };
+                    let found = ours(&(false, text.clone()), &[number.to_string()]);
+                    prop_assert_eq!(found.as_deref(), Some(wanted), "{} in {}", number, text);
+                }
+            }
+        }
     }
 
     proptest! {

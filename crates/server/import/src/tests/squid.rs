@@ -43,7 +43,7 @@ fn the_file_of_debian_is_carried() {
     has(&imported, "x_forwarded_for = \"add\"");
     has(&imported, "address = \"[::]:3128\"  # squid.conf:14");
     has(&imported, "[purge]\nfrom = []");
-    let nothing = [9, 10, 15, 16].map(|line| (line, Fate::Nothing));
+    let nothing = [9, 15, 16].map(|line| (line, Fate::Nothing));
     let different = [14, 18].map(|line| (line, Fate::Different));
     let mut wanted: Vec<_> = nothing.into_iter().chain(different).collect();
     wanted.sort();
@@ -128,7 +128,7 @@ fn what_an_expression_denies_is_a_condition() {
         ("acl login proxy_auth REQUIRED\nacl a url_regex x", "login a"),
         (r"acl a url_regex \d\d", "a"),
         ("acl a url_regex x\nacl b time 10:00-11:00", "a b"),
-        ("acl a dst 192.0.2.0/24", "a"),
+        ("acl a dst 8.8.8.0/24", "a"),
     ] {
         has(&of(lists, rule), "allow_from = []");
     }
@@ -201,7 +201,7 @@ fn the_first_rule_that_matches_decides() {
 
 #[test]
 fn without_a_last_rule_squid_does_the_opposite() {
-    let text = "acl bad dstdomain \"/domains\" www.example.com\nhttp_access deny bad\n\
+    let text = "acl bad dstdomain www.example.com \"/domains\"\nhttp_access deny bad\n\
                 http_port 127.0.0.1:1\n";
     let imported = imported(text, false);
     has(&imported, "allow_from = [\"0.0.0.0/0\", \"::/0\"]");
@@ -682,4 +682,53 @@ fn a_rule_that_denies_domains_says_that_addresses_are_not_looked_up() {
     // One line without the option looks up.
     let two = of("-n .evil.example\nacl bad dstdomain .worse.example", "http_access deny bad");
     assert_eq!(fate(&two, "http_access deny bad"), Fate::Different);
+}
+
+/// A port of Host that Squid denies was let in, and so were the pages of managers.
+#[test]
+fn an_accelerator_refuses_ports_and_internal_pages() {
+    let of = |options: &str, rule: &str| {
+        let text = format!(
+            "http_port 127.0.0.1:1 accel {options}\nacl safe port 80 8000-8123\n\
+             acl bad dstdomain -n .bad.test\n{rule}\nhttp_access allow all\n\
+             cache_peer 127.0.0.1 parent 8001 0 no-query originserver\n"
+        );
+        imported(&text, false)
+    };
+    let rule = "http_access deny !safe";
+    let open = of("", rule);
+    assert_eq!(fate(&open, rule), Fate::Carried);
+    has(&open, "when = \"target.startsWith('/squid-internal-') || url.matches(");
+    has(&open, "url.matches(r'^([a-z]+://[^/]*:([1-9]|[1-7][0-9]|8[1-9]|9[0-9]|");
+    has(&open, "|https://([^/:]*|");
+    lacks(&open, "|http://(");
+    lacks(&open, "host == ''");
+    // Requests without Host are for the default site.
+    has(&of("defaultsite=a.test:22", rule), "host == ''");
+    lacks(&of("defaultsite=a.test:80", rule), "host == ''");
+    has(&of("defaultsite=www.Bad.test", "http_access deny bad"), "host == ''");
+    lacks(&of("defaultsite=a.test", "http_access deny bad"), "host == ''");
+    // Squid compares another URL.
+    for options in ["vport=22", "protocol=https", "defaultsite=a.test no-vhost"] {
+        let closed = of(options, rule);
+        assert_eq!(fate(&closed, rule), Fate::Unprotected, "{options}");
+        has(&closed, "\n# upstream = ");
+    }
+    let fixed = of("defaultsite=bad.test no-vhost", "http_access deny bad");
+    assert_eq!(fate(&fixed, "http_access deny bad"), Fate::Unprotected);
+}
+
+/// Requests for pages of Squid reached servers of their host.
+#[test]
+fn pages_of_managers_are_denied_where_a_rule_denies_them() {
+    for rule in ["deny manager", "deny manager !localhost", "deny manager !to_localhost"] {
+        let rule = format!("http_access {rule}");
+        let text = format!("http_port 127.0.0.1:1\n{rule}\nhttp_access allow all\n");
+        let found = imported(&text, false);
+        has(&found, "target.startsWith('/squid-internal-mgr/')");
+        has(&found, "allow_from = [\"0.0.0.0/0\", \"::/0\"]");
+        assert_eq!(fate(&found, &rule), Fate::Carried);
+    }
+    let text = "http_port 127.0.0.1:1\nhttp_access deny !manager\nhttp_access allow all\n";
+    has(&imported(text, false), "allow_from = []");
 }
