@@ -100,7 +100,8 @@ impl Base {
 /// The host as a client names it.
 fn with_port(host: &str, port: u16, is_tls: bool) -> String {
     let usual = if is_tls { 443 } else { 80 };
-    if port == usual { host.to_owned() } else { format!("{host}:{port}") }
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if port == usual || has_port { host.to_owned() } else { format!("{host}:{port}") }
 }
 
 /// A kind of request.

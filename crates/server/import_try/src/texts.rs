@@ -235,10 +235,14 @@ fn backends(program: &str, upstreams: &mut Upstreams) {
 /// pipes to programs say nothing about answers.
 const REPLACED: &[&str] = &["cache_dir", "pid_filename", "access_log", "cache_access_log"];
 
+/// A port that is rarely one of `Safe_ports`.
+const PORT_DENIED: u16 = 25;
+
 /// The plan for a file of Squid.
 pub(crate) fn squid(original: &Original, toml: &Table, program: &Path) -> Plans {
     let (mut plan, mut upstreams, mut found): (Plan, Upstreams, Found) = Default::default();
     let mut listens: Vec<(SocketAddr, bool)> = Vec::new();
+    let mut names_ports = false;
     for (name, text) in files(original) {
         for (line, text) in (1..).zip(text.lines()) {
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -279,6 +283,12 @@ pub(crate) fn squid(original: &Original, toml: &Table, program: &Path) -> Plans 
                         found.path(&path, false, place);
                     }
                 }
+                ["acl", _, "port", ..] => names_ports = true,
+                ["http_access", _, ref lists @ ..]
+                    if lists.iter().any(|list| list.trim_start_matches('!') == "manager") =>
+                {
+                    found.path("/squid-internal-mgr/menu", false, place);
+                }
                 ["acl", _, "method", ref methods @ ..] => {
                     let methods = methods.iter().filter(|one| **one != "CONNECT");
                     plan.named.methods.extend(methods.map(|one| (*one).to_owned()));
@@ -301,6 +311,15 @@ pub(crate) fn squid(original: &Original, toml: &Table, program: &Path) -> Plans 
     found.routes(toml);
     if let Some((to, is_accelerator)) = listens.first() {
         plan.bases = found.bases(*to, !is_accelerator, &mut plan.unasked);
+        // A port that rules about ports usually deny.
+        let mut other = plan.bases.first().filter(|_| names_ports).cloned();
+        if let Some(base) = &mut other {
+            let host = format!("{}:{PORT_DENIED}", base.host);
+            base.path = format!("http://{host}/");
+            base.host = host;
+            base.is_prefix = false;
+        }
+        plan.bases.extend(other);
     }
     let all: BTreeSet<SocketAddr> = plan.bases.iter().map(|base| base.to).collect();
     plan.job.listens = all.into_iter().collect();
@@ -362,6 +381,22 @@ sub vcl_recv {
         let text = format!("http_port 3128\nhttp_port 3129\nhttps_port 3130 cert=/x\n{paths}");
         let (plan, ..) = squid(&original(&text), &Table::new(), Path::new("/none"));
         assert_eq!(plan.unasked, ["x:2: http_port 3129", "x:3: https_port 3130 cert=/x", "/39"]);
+    }
+
+    /// Ports that rules deny and the pages of managers were not asked for.
+    #[test]
+    fn rules_about_ports_and_managers_are_tried() {
+        for (mode, start) in [("", "http://try.example"), (" accel vhost", "")] {
+            let text = format!(
+                "http_port 3128{mode}\nacl Safe_ports port 80\nhttp_access deny !Safe_ports\n\
+                 http_access deny manager\n"
+            );
+            let (plan, ..) = squid(&original(&text), &Table::new(), Path::new("/none"));
+            let paths: Vec<&str> = plan.bases.iter().map(|base| base.path.as_str()).collect();
+            let page = format!("{start}/squid-internal-mgr/menu");
+            assert_eq!(paths, [&*format!("{start}/"), &page, "http://try.example:25/"]);
+            assert_eq!(plan.bases[2].host, "try.example:25");
+        }
     }
 
     #[test]
