@@ -58,6 +58,8 @@ struct Route<'d> {
     within: Vec<usize>,
     /// Its location has an expression.
     is_expression: bool,
+    /// The starts of the paths of its expression, if the expression is its condition.
+    starts: Rc<Vec<String>>,
     /// The limit on bodies.
     body: u64,
 }
@@ -68,7 +70,8 @@ impl<'d> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
         let (when, first, after) = (None, Vec::new(), 0);
         let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
-        let (more, within, is_expression, body) = (Rc::default(), Vec::new(), false, 0);
+        let (more, starts, within) = (Rc::default(), Rc::default(), Vec::new());
+        let (is_expression, body) = (false, 0);
         Route {
             at,
             path,
@@ -85,6 +88,7 @@ impl<'d> Route<'d> {
             is_automatic,
             within,
             is_expression,
+            starts,
             body,
         }
     }
@@ -212,7 +216,7 @@ struct Found<'f, 'd> {
     /// Locations with expressions, which are not written.
     others: Vec<Other>,
     /// Locations with expressions that are conditions, in their order.
-    expressions: Vec<(Vec<String>, Route<'d>)>,
+    expressions: Vec<Route<'d>>,
     /// There is room for the conditions of all expressions.
     is_roomy: bool,
     /// The paths of all locations, with whether one comes before any expression.
@@ -408,7 +412,10 @@ impl<'d> Found<'_, 'd> {
         };
         route.within = self.around.iter().map(|one| one.number).chain([own.number]).collect();
         match &route.when {
-            Some(_) => self.expressions.push((starts(location.word(1)), route)),
+            Some(_) => {
+                route.starts = Rc::new(starts(location.word(1)));
+                self.expressions.push(route);
+            }
             None => self.routes.push(route),
         }
         self.around.push(own);
@@ -517,9 +524,8 @@ impl<'d> Found<'_, 'd> {
         let mut all = Vec::new();
         for route in std::mem::take(&mut self.routes) {
             let path = route.path.start().to_ascii_lowercase();
-            for (starts, expression) in expressions.iter().take(route.after) {
-                let meets = |start: &String| start.starts_with(&path) || path.starts_with(start);
-                if starts.iter().any(meets) {
+            for expression in expressions.iter().take(route.after) {
+                if meet(&expression.starts, std::slice::from_ref(&path)) {
                     // nginx asks the expressions inside the location of the route before.
                     let within = [&route.within[..], &expression.within].concat();
                     all.push(Route { path: route.path.clone(), within, ..expression.clone() });
@@ -630,6 +636,10 @@ impl<'d> Found<'_, 'd> {
                     return notes.unprotected(&other.at, text);
                 }
                 let is_outside = |around| !route.within.contains(&around) && !route.is_expression;
+                // No path of the expression is one of the other.
+                if !route.starts.is_empty() && !meet(&route.starts, &other.starts) {
+                    continue;
+                }
                 let is_answer = route.is_expression && !forwards(&route.action);
                 if other.around.map_or(is_answer, is_outside) {
                     continue;
@@ -878,4 +888,10 @@ fn besides(route: &Route<'_>, stores: bool, section: &mut Section) {
         guard.write(section, stores, &route.at.to_string());
     }
     errors::write(&route.more.pages, &route.scope, section);
+}
+
+/// Whether a path can begin as one of both lists says.
+fn meet(starts: &[String], others: &[String]) -> bool {
+    let meets = |a: &String, b: &String| a.starts_with(b) || b.starts_with(a);
+    starts.iter().any(|start| others.iter().any(|other| meets(start, other)))
 }

@@ -267,3 +267,20 @@ fn notes_name_what_differs() {
         assert_eq!(why(&all, "if").contains("several Cookie fields"), differs, "{pattern}");
     }
 }
+
+#[test]
+fn an_expression_of_other_paths_is_not_closed_by_one_inside_a_location() {
+    let text = "location ~ ^/(login|reset) { proxy_pass http://app; }\n\
+                location / { proxy_pass http://app; }\n\
+                location /images/ { location ~ \\.(png|jpg)$ { root /s; try_files $uri =404; }\n\
+                return 403; }";
+    let found = imported(&one(text), false);
+    let routes = found.configuration.split("[[route]]");
+    let of_login: Vec<&str> = routes.filter(|route| route.contains("login")).collect();
+    assert!(!of_login.is_empty());
+    assert!(of_login.iter().all(|route| route.contains("upstream = \"app\"")), "{of_login:?}");
+    // The other way round, both meet.
+    let text = "location ~ ^/im { proxy_pass http://app; } location / { proxy_pass http://app; }\n\
+                location /images/ { location ~ \\.(png|jpg)$ { root /s; } return 403; }";
+    assert!(imported(&one(text), false).configuration.contains("closed by plimsoll import"));
+}
