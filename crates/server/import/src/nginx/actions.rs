@@ -46,7 +46,12 @@ pub(super) fn action<'d>(
         return (action, Passed::of(scope));
     }
     let pass = pass_of(inner);
-    let first = inner.iter().find(|one| redirects::is_answer(one)).filter(|_| !has_condition);
+    let answers = || inner.iter().filter(|one| !is_identity(one));
+    for one in inner.iter().filter(|one| pass.is_some() && is_identity(one)) {
+        let text = "the path is passed on as the client sent it, and not as nginx reads it";
+        nginx.notes.different(&one.at, text);
+    }
+    let first = answers().find(|one| redirects::is_answer(one)).filter(|_| !has_condition);
     if let (Some(pass), Some(rewrite)) = (pass, first)
         && let Some((prefix, to)) = stripped(rewrite, path)
     {
@@ -58,7 +63,7 @@ pub(super) fn action<'d>(
         *path = Path::Prefix(prefix);
         return passed((pass, inner), path, Some(to), scope, nginx);
     }
-    let answer = redirects::action(inner.iter(), &server.names(scope), path, &mut nginx.notes);
+    let answer = redirects::action(answers(), &server.names(scope), path, &mut nginx.notes);
     if let Some(answer) = answer {
         return (answer, Passed::of(scope));
     }
@@ -114,6 +119,15 @@ pub(super) fn after_files<'d>(
         }
     };
     (Action::Files(Box::new(files), other.map(Box::new)), needs)
+}
+
+/// Whether a rewrite changes no path: `rewrite ^(/a.*) $1 break`.
+fn is_identity(one: &Directive) -> bool {
+    let whole = one.word(0).strip_suffix('$').unwrap_or(one.word(0));
+    let whole = whole.strip_prefix("^(").and_then(|rest| rest.strip_suffix(".*)"));
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_".contains(&b);
+    let is_whole = whole.is_some_and(|path| path.bytes().all(plain));
+    one.name == "rewrite" && is_whole && one.word(1) == "$1" && one.word(2) == "break"
 }
 
 /// The prefix of `rewrite ^PREFIX(.*)$ TO$1 break` if it is that of the location, and what takes

@@ -526,6 +526,22 @@ fn a_rewrite_of_the_path_leaves_location_as_the_default_of_proxy_redirect() {
 }
 
 #[test]
+fn a_rewrite_that_changes_nothing_loses_no_route() {
+    let of = |rewrite: &str| {
+        let text = format!("location /metadata {{ rewrite {rewrite}; proxy_pass http://app; }}");
+        imported(&one(&text), false)
+    };
+    for rewrite in ["^(/metadata.*) $1 break", "^(/metadata.*)$ $1 break", "^(.*)$ $1 break"] {
+        let found = of(rewrite);
+        has(&found, "\nupstream = \"app\"");
+        assert_eq!(fate(&found, "rewrite"), Fate::Different, "{rewrite}");
+    }
+    for rewrite in ["^(/meta.*)data$ $1 break", "^(/metadata.*) /x$1 break", "^(/m.*) $1 last"] {
+        lacks(&of(rewrite), "\nupstream = \"app\"");
+    }
+}
+
+#[test]
 fn a_condition_that_answers_may_also_say_fields() {
     let text = "location / { if ($request_method = DELETE) { add_header X-A b; return 403; }\n\
                 proxy_pass http://app; }";
