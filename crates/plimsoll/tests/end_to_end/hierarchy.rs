@@ -2,7 +2,7 @@
 //! asks us. What was served across is counted the same in both logs.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,7 +133,11 @@ impl Client {
         self.0.write_all(request.as_bytes()).unwrap();
         let (mut got, mut piece) = (Vec::new(), [0; 16 * 1024]);
         loop {
-            let read = self.0.read(&mut piece).unwrap();
+            // A read with a time-out ends with a signal, such as that of a process that went on.
+            let read = match self.0.read(&mut piece) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.unwrap(),
+            };
             assert!(read > 0, "{url}: {}", String::from_utf8_lossy(&got));
             got.extend_from_slice(&piece[..read]);
             let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
