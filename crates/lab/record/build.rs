@@ -11,6 +11,7 @@ fn main() {
         }
     }
     println!("cargo:rerun-if-changed=src/bpf/common.h");
+    println!("cargo:rerun-if-changed=src/bpf/clients.h");
     println!("cargo:rerun-if-changed=build.rs");
 }
 

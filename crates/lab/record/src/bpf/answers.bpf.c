@@ -15,13 +15,9 @@
  * programs.
  */
 #include "common.h"
-
-#define MSG_PEEK 2
-#define MSG_TRUNC 32
+#include "clients.h"
 
 #define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
 
 /* Kinds of the map `unseen`. */
 #define NO_ROOM_THREADS 0
@@ -32,23 +28,6 @@
 static u64 (*const jiffies)(void) = (void *)118;
 /* A number that the kernel gives to a socket, and to no later one. */
 static u64 (*const cookie_of)(void *sock) = (void *)46;
-
-struct in6_addr {
-	u64 unused;
-} KERNEL_STRUCT;
-
-struct sock_common {
-	u16 skc_num;
-	u16 skc_family;
-	u16 skc_dport;
-	u32 skc_daddr;
-	struct in6_addr skc_v6_daddr;
-} KERNEL_STRUCT;
-
-struct sock {
-	struct sock_common __sk_common;
-	u16 sk_protocol;
-} KERNEL_STRUCT;
 
 struct inet_connection_sock {
 	struct {
@@ -95,9 +74,6 @@ struct waits {
 
 MAP(peers, MAP_HASH, 256, struct peer, struct waits);
 
-/* The ports on which the server listens, a bit for each. User space sets them. */
-MAP(ports, MAP_ARRAY, 1024, u32, u64);
-
 /* How many threads are occupied. */
 MAP(occupied, MAP_ARRAY, 1, u32, u64);
 
@@ -125,16 +101,6 @@ ALWAYS_INLINE struct sums *own_sums(void)
 	u32 only = 0;
 
 	return map_lookup(&sums, &only);
-}
-
-ALWAYS_INLINE int is_client(struct sock *sock)
-{
-	u32 port = sock->__sk_common.skc_num, family = sock->__sk_common.skc_family, word = port >> 6;
-
-	if (family != AF_INET && family != AF_INET6)
-		return 0;
-	u64 *bits = map_lookup(&ports, &word);
-	return bits && *bits >> (port & 63) & 1;
 }
 
 /* A request begins to occupy the thread. An earlier one goes on elsewhere, or its client gave up. */

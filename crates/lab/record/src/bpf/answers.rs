@@ -11,8 +11,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use trial::answers::{AnswerRow, UpstreamRow};
 use trial::{Loss, Writer};
 
-use super::program::{Aligned, Fields, Program};
-use super::stretches::set_ports;
+use super::ports::Ports;
+use super::program::{Aligned, Fields, Program, forget, of_each_cpu};
 use crate::clock;
 use crate::error::Unsupported;
 use crate::redact;
@@ -38,9 +38,6 @@ const NO_ROOM_PEERS: usize = 1;
 
 const AF_UNIX: u16 = 1;
 const AF_INET6: u16 = 10;
-
-/// Entries of maps that are forgotten per call.
-const BATCH: u32 = 256;
 
 /// The sums of the program, in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,12 +99,10 @@ pub(crate) struct Answers {
     program: Program,
     sums: MapHandle,
     peers: MapHandle,
-    ports: MapHandle,
+    ports: Ports,
     occupied: MapHandle,
     /// What is forgotten when the programs are attached again.
     followed: [MapHandle; 2],
-    /// The processes whose ports were looked up.
-    looked: Vec<u32>,
     /// Since when the sums grow, on the monotonic clock; `None` if the programs are not attached.
     since_ns: Option<i64>,
     /// The next interval in which the programs are attached.
@@ -127,7 +122,7 @@ impl Answers {
         let map = |name| program.map(name);
         let followed = [map("threads")?, map("asked")?];
         let (sums, peers) = (map("sums")?, map("peers")?);
-        let (ports, occupied) = (map("ports")?, map("occupied")?);
+        let (ports, occupied) = (Ports::of(&program)?, map("occupied")?);
         Ok(Answers {
             program,
             sums,
@@ -135,7 +130,6 @@ impl Answers {
             ports,
             occupied,
             followed,
-            looked: Vec::new(),
             since_ns: None,
             next: 0,
             first_tick: None,
@@ -189,15 +183,9 @@ impl Answers {
             self.since_ns = None;
             return;
         }
-        if self.looked != pids || index.is_multiple_of(PORTS_EVERY) {
-            pids.clone_into(&mut self.looked);
-            set_ports(&self.ports, pids);
-        }
+        self.ports.follow(pids, index.is_multiple_of(PORTS_EVERY));
         if self.since_ns.is_none() {
-            for map in &self.followed {
-                let entries = map.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
-                entries.map(|entries| entries.for_each(drop)).ok();
-            }
+            self.followed.iter().for_each(forget);
             // The map has one entry, which can always be written.
             let none = 0u64.to_ne_bytes();
             let _ = self.occupied.update(&0u32.to_ne_bytes(), &none, MapFlags::ANY);
@@ -252,9 +240,7 @@ impl Answers {
 
     /// By how much the sums grew since the last call, and those of other servers with a wait.
     fn take(&mut self) -> (Sums, BTreeMap<Vec<u8>, Waits>) {
-        let found = self.sums.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        // The map has one entry, which cannot be missing.
-        let now = Sums::total(&found.ok().flatten().unwrap_or_default());
+        let now = Sums::total(&of_each_cpu(&self.sums));
         let before = std::mem::replace(&mut self.before, now);
         let grown = Sums {
             served: now.served - before.served,

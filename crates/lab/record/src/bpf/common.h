@@ -28,6 +28,9 @@ typedef unsigned long long u64;
 #define MAP_ARRAY 2
 #define MAP_PERCPU_ARRAY 6
 
+#define MSG_PEEK 2
+#define MSG_TRUNC 32
+
 #define ANY 0
 #define NOEXIST 1
 #define USER_STACK (1 << 8)

@@ -4,6 +4,7 @@
 //! | part | responsibility |
 //! | --- | --- |
 //! | `*.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
+//! | `ports` | the ports on which the server listens, by which its clients are known |
 //! | `program` | loading, the set of observed processes, counts of events that found no room |
 //! | `locks`, `files`, `stretches`, `answers` | reading the sums every interval into rows |
 //! | `sockets` | reading the counts of requests, and spreading requests that cross a boundary |
@@ -30,6 +31,8 @@ mod answers;
 mod files;
 #[cfg(bpf)]
 mod locks;
+#[cfg(bpf)]
+mod ports;
 #[cfg(bpf)]
 mod program;
 #[cfg(bpf)]

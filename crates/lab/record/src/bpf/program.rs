@@ -157,6 +157,21 @@ impl Program {
     }
 }
 
+/// Entries of a map that are forgotten per call.
+const BATCH: u32 = 256;
+
+/// Deletes all entries of a map.
+pub(super) fn forget(map: &MapHandle) {
+    let entries = map.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
+    entries.map(|entries| entries.for_each(drop)).ok();
+}
+
+/// The only entry of a map, of each CPU. It cannot be missing.
+pub(super) fn of_each_cpu(map: &MapHandle) -> Vec<Vec<u8>> {
+    let found = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    found.ok().flatten().unwrap_or_default()
+}
+
 /// Reads the numbers of a struct one after the other; zeros after its end.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

@@ -56,9 +56,6 @@
 /* A status that counts as an error. */
 #define UNANSWERED 499
 
-#define MSG_PEEK 2
-#define MSG_TRUNC 32
-
 static struct pt_regs *(*const task_regs)(void *task) = (void *)175;
 static long (*const ring_output)(void *ring, void *data, u64 bytes, u64 flags) = (void *)130;
 static long (*const for_each)(void *map, void *callback, void *ctx, u64 flags) = (void *)164;

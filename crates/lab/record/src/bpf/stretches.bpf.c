@@ -16,6 +16,7 @@
  * programs, because the tracepoint makes every system call of the machine slower.
  */
 #include "common.h"
+#include "clients.h"
 
 /* As in trial::stretches. */
 #define SIZES 9
@@ -30,27 +31,12 @@
 
 #define IORING_ENTER_GETEVENTS 1
 
-#define MSG_PEEK 2
-#define MSG_TRUNC 32
-
-#define AF_INET 2
-#define AF_INET6 10
-
 /* Kinds of the map `unseen`. */
 #define NO_ROOM_THREADS 0
 
 /* More fields of the struct that common.h declares. */
 struct task_struct___scheduled {
 	u32 __state;
-} KERNEL_STRUCT;
-
-struct sock_common {
-	u16 skc_num;
-	u16 skc_family;
-} KERNEL_STRUCT;
-
-struct sock {
-	struct sock_common __sk_common;
 } KERNEL_STRUCT;
 
 struct stretch {
@@ -94,9 +80,6 @@ struct sums {
 MAP(threads, MAP_HASH, 16384, u32, struct thread);
 
 MAP(sums, MAP_PERCPU_ARRAY, 1, u32, struct sums);
-
-/* The ports on which the server listens, a bit for each. User space sets them. */
-MAP(ports, MAP_ARRAY, 1024, u32, u64);
 
 /* User space sets it when a hold ends. */
 struct control {
@@ -226,16 +209,6 @@ int turned(u64 *ctx)
 	thread->in_turn = 1;
 	thread->slept = 0;
 	return 0;
-}
-
-ALWAYS_INLINE int is_client(struct sock *sock)
-{
-	u32 port = sock->__sk_common.skc_num, family = sock->__sk_common.skc_family, word = port >> 6;
-
-	if (family != AF_INET && family != AF_INET6)
-		return 0;
-	u64 *bits = map_lookup(&ports, &word);
-	return bits && *bits >> (port & 63) & 1;
 }
 
 SEC("tp_btf/sock_recv_length")

@@ -16,10 +16,10 @@ use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
 use trial::{Loss, Writer};
 
 use super::TurnsIn;
-use super::program::{Aligned, Fields, Program};
+use super::ports::Ports;
+use super::program::{Aligned, Fields, Program, forget, of_each_cpu};
 use crate::clock;
 use crate::error::Unsupported;
-use crate::listeners;
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/stretches.bpf.o")));
@@ -29,9 +29,6 @@ const NUMBERS_OF_CLASS: usize = 5;
 const TOTALS: usize = 3;
 const CLASSES: usize = StretchKind::ALL.len() * 2 * 2 * SIZES.len();
 const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * CLASSES;
-
-/// Threads that are forgotten per call.
-const BATCH: u32 = 256;
 
 /// The only kind of event that is not seen.
 const NO_ROOM_THREADS: usize = 0;
@@ -50,9 +47,7 @@ pub(crate) struct Stretches {
     program: Program,
     sums: MapHandle,
     threads: MapHandle,
-    ports: MapHandle,
-    /// The processes whose ports were looked up. New ones may listen on other ports.
-    looked: Vec<u32>,
+    ports: Ports,
     /// The intervals in which turns are counted.
     counted: TurnsIn,
     /// Whether the programs are attached, for the thread that holds the server.
@@ -68,13 +63,12 @@ impl Stretches {
         let mut program = Program::start(OBJECT, pids)?;
         program.detach();
         let map = |name| program.map(name);
-        let (sums, threads, ports) = (map("sums")?, map("threads")?, map("ports")?);
+        let (sums, threads, ports) = (map("sums")?, map("threads")?, Ports::of(&program)?);
         Ok(Stretches {
             program,
             sums,
             threads,
             ports,
-            looked: Vec::new(),
             counted,
             attached: Arc::default(),
             since_ns: None,
@@ -125,14 +119,10 @@ impl Stretches {
             self.since_ns = None;
             return;
         }
-        if self.looked != pids {
-            pids.clone_into(&mut self.looked);
-            set_ports(&self.ports, pids);
-        }
+        self.ports.follow(pids, false);
         if self.since_ns.is_none() {
             // Threads that were followed have moved on.
-            let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
-            threads.map(|threads| threads.for_each(drop)).ok();
+            forget(&self.threads);
             self.take();
             // They could be attached at the start; if that fails now, the interval is not sampled.
             self.since_ns = self.program.attach().is_ok().then(clock::monotonic_ns);
@@ -142,25 +132,11 @@ impl Stretches {
 
     /// By how much the sums grew since the last call.
     fn take(&mut self) -> Vec<u64> {
-        let found = self.sums.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        // The map has one entry, which cannot be missing.
-        let per_cpu = found.ok().flatten().unwrap_or_default();
-        let now = total(&per_cpu);
+        let now = total(&of_each_cpu(&self.sums));
         let grown = now.iter().zip(&self.before).map(|(now, before)| now.wrapping_sub(*before));
         let grown = grown.collect();
         self.before = now;
         grown
-    }
-}
-
-/// Gives a program the ports on which these processes listen.
-pub(super) fn set_ports(map: &MapHandle, pids: &[u32]) {
-    for (word, bits) in (0u32..).zip(port_bits(&listeners::ports(pids))) {
-        if bits != 0 {
-            // An entry of an array can always be written.
-            let (word, bits) = (word.to_ne_bytes(), bits.to_ne_bytes());
-            let _ = map.update(&word, &bits, MapFlags::ANY);
-        }
     }
 }
 
@@ -191,8 +167,7 @@ impl Marks {
 
     /// The longest time from the end of the last hold until a thread had caught up; 0 if none did.
     pub(crate) fn caught_up_ns(&self) -> i64 {
-        let found = self.catching_ups.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let per_cpu = found.ok().flatten().unwrap_or_default();
+        let per_cpu = of_each_cpu(&self.catching_ups);
         let longest = per_cpu.iter().filter_map(|bytes| {
             let mut fields = Fields(bytes);
             let (_done, hold, longest_ns) = (fields.u64(), fields.u64(), fields.ns());
@@ -200,15 +175,6 @@ impl Marks {
         });
         longest.max().unwrap_or(0)
     }
-}
-
-/// A bit for each port.
-fn port_bits(ports: &[u16]) -> [u64; 1024] {
-    let mut bits = [0; 1024];
-    for &port in ports {
-        bits[usize::from(port) / 64] |= 1 << (port % 64);
-    }
-    bits
 }
 
 /// The sums of all CPUs together.
@@ -274,12 +240,5 @@ mod tests {
             cpu_ns: 10,
         };
         assert_eq!(rows, [expected]);
-    }
-
-    #[test]
-    fn each_port_has_its_bit() {
-        let bits = port_bits(&[0, 80, 65_535]);
-        assert_eq!((bits[0], bits[1], bits[1023]), (1, 1 << 16, 1 << 63));
-        assert_eq!(bits.iter().map(|word| word.count_ones()).sum::<u32>(), 3);
     }
 }
