@@ -1,5 +1,5 @@
 //! What limits a server whose threads wait instead of computing: threads that take one request at a
-//! time, and the other servers that they wait for.
+//! time, and the other servers that these threads wait for.
 //!
 //! A thread that answers one request at a time is occupied from the first receive of the request to
 //! the last send of the answer, also while it waits for a database. When all such threads are
@@ -77,8 +77,8 @@ pub struct Upstream {
     pub peer: String,
     /// Waits for each request.
     pub waits: f64,
-    /// What a request waits for it, microseconds. Waits of one request may overlap. If threads take
-    /// one request at a time, only waits inside a request count.
+    /// How long a request waits for this server, microseconds. Waits of one request may overlap. If
+    /// threads take one request at a time, only waits inside a request count.
     pub us_per_request: f64,
 }
 
@@ -117,49 +117,42 @@ impl Answers {
     }
 }
 
-/// The sums of the intervals that were seen.
+/// The intervals that were seen.
 struct Seen<'t> {
     rows: BTreeMap<u64, &'t AnswerRow>,
-    served: u64,
-    overlapped: u64,
-    begun: u64,
-    late: u64,
-    occupied_ns: i64,
+    /// Their sums, and the most threads that were occupied at once.
+    all: AnswerRow,
 }
 
 impl Seen<'_> {
     fn of(trial: &Trial) -> Seen<'_> {
-        let rows = trial.answers();
-        Seen {
-            rows: rows.iter().map(|row| (row.interval, row)).collect(),
-            served: rows.iter().map(|row| row.served).sum(),
-            overlapped: rows.iter().map(|row| row.overlapped).sum(),
-            begun: rows.iter().map(|row| row.begun).sum(),
-            late: rows.iter().map(|row| row.late).sum(),
-            occupied_ns: rows.iter().map(|row| row.occupied_ns).sum(),
+        let mut all = AnswerRow::default();
+        for row in trial.answers() {
+            all.served += row.served;
+            all.overlapped += row.overlapped;
+            all.begun += row.begun;
+            all.late += row.late;
+            all.occupied_ns += row.occupied_ns;
+            all.at_once = all.at_once.max(row.at_once);
         }
+        Seen { rows: trial.answers().iter().map(|row| (row.interval, row)).collect(), all }
     }
 
     /// The most threads that were occupied at once, if each takes one request at a time.
     fn threads(&self) -> Option<u64> {
-        let several = self.overlapped as f64 > OVERLAPPED_MAX * self.served as f64;
-        let most = self.rows.values().map(|row| row.at_once).max().unwrap_or(0);
-        (self.served >= SERVED_MIN && !several && most > 0).then_some(most)
-    }
-
-    fn late_part(&self) -> f64 {
-        self.late as f64 / self.begun.max(1) as f64
-    }
-
-    fn are_all(&self) -> bool {
-        self.late >= LATE_COUNT_MIN && self.late_part() >= LATE_MIN
+        let AnswerRow { served, overlapped, at_once, .. } = self.all;
+        let several = overlapped as f64 > OVERLAPPED_MAX * served as f64;
+        (served >= SERVED_MIN && !several && at_once > 0).then_some(at_once)
     }
 }
 
-/// What was seen; `None` if nothing was.
+/// What keeps the threads of a trial from answering; `None` if nothing was seen of it.
 pub(super) fn answers(trial: &Trial) -> Option<Answers> {
-    let seen = Seen::of(trial);
-    let requests: f64 = trial.intervals().iter().map(|one| requests(one, &seen)).sum();
+    answers_of(trial, &Seen::of(trial))
+}
+
+fn answers_of(trial: &Trial, seen: &Seen<'_>) -> Option<Answers> {
+    let requests: f64 = trial.intervals().iter().map(|one| requests(one, seen)).sum();
     let threads = seen.threads();
     let mut sums: BTreeMap<&str, (u64, i64)> = BTreeMap::new();
     for row in trial.upstreams() {
@@ -178,15 +171,16 @@ pub(super) fn answers(trial: &Trial) -> Option<Answers> {
     };
     upstreams.sort_by(|a, b| b.us_per_request.total_cmp(&a.us_per_request));
     upstreams.truncate(UPSTREAMS_MAX);
+    let all = &seen.all;
     let found = Answers {
         threads,
-        is_enough: seen.served + seen.overlapped >= SERVED_MIN,
-        are_all: seen.are_all(),
-        occupied_us: seen.occupied_ns as f64 / 1e3 / seen.served.max(1) as f64,
-        late_percent: 100.0 * seen.late_part(),
+        is_enough: all.served + all.overlapped >= SERVED_MIN,
+        are_all: all.late >= LATE_COUNT_MIN && late(all) >= LATE_MIN,
+        occupied_us: all.occupied_ns as f64 / 1e3 / all.served.max(1) as f64,
+        late_percent: 100.0 * late(all),
         upstreams,
     };
-    (seen.served > 0 || !found.upstreams.is_empty()).then_some(found)
+    (all.served > 0 || !found.upstreams.is_empty()).then_some(found)
 }
 
 /// The requests of an interval in the time that was seen.
@@ -208,7 +202,8 @@ fn late(row: &AnswerRow) -> f64 {
 /// The threads that answer one request at a time, as a resource.
 pub(super) fn series(trial: &Trial) -> Option<Series> {
     let seen = Seen::of(trial);
-    let threads = seen.threads()?;
+    let found = answers_of(trial, &seen)?;
+    let threads = found.threads?;
     let uses = trial.intervals().iter().map(|interval| {
         let row = seen.rows.get(&interval.index)?;
         let occupied = part(row, threads);
@@ -226,12 +221,17 @@ pub(super) fn series(trial: &Trial) -> Option<Series> {
             all => format!("{all}, each with one request at a time"),
         },
         uses: uses.collect(),
-        why_not_limiting: why_not_limiting(trial, &seen, threads),
+        why_not_limiting: why_not_limiting(trial, &seen, &found, threads),
         ..Series::default()
     })
 }
 
-fn why_not_limiting(trial: &Trial, seen: &Seen<'_>, threads: u64) -> Option<String> {
+fn why_not_limiting(
+    trial: &Trial,
+    seen: &Seen<'_>,
+    found: &Answers,
+    threads: u64,
+) -> Option<String> {
     let rows = || seen.rows.values();
     let is_full = |row: &&&AnswerRow| row.begun >= LATE_COUNT_MIN && late(row) >= LATE_SATURATED;
     // Weighted by requests: a load may end in the middle of an interval.
@@ -240,9 +240,9 @@ fn why_not_limiting(trial: &Trial, seen: &Seen<'_>, threads: u64) -> Option<Stri
         .fold((0.0, 0.0), |(sum, occupied), (begun, part)| (sum + begun, occupied + begun * part));
     if rows().any(|row| part(row, threads) > OCCUPIED_MAX) {
         Some("a thread sends its answers in several parts".to_owned())
-    } else if !waits(trial) {
+    } else if !waits(trial, found) {
         Some("the CPU keeps them occupied".to_owned())
-    } else if !seen.are_all() {
+    } else if !found.are_all {
         let text = "hardly a request waited for a thread: there may be more than the";
         Some(format!("{text} {threads} seen"))
     } else if occupied < OCCUPIED_FULL_MIN * begun {
@@ -254,8 +254,7 @@ fn why_not_limiting(trial: &Trial, seen: &Seen<'_>, threads: u64) -> Option<Stri
 
 /// Whether threads mostly wait while requests occupy them: for another server, or for something
 /// that is not seen. A thread that computes is occupied, too, and longer beside other work.
-fn waits(trial: &Trial) -> bool {
-    let Some(found) = answers(trial) else { return false };
+fn waits(trial: &Trial, found: &Answers) -> bool {
     let upstream_us: f64 = found.upstreams.iter().map(|one| one.us_per_request).sum();
     let seen = trial.intervals().iter().filter_map(|one| Some((one.requests, one.server?)));
     let (requests, cpu_ns) = seen.fold((0.0, 0), |(requests, cpu_ns), (more, server)| {
@@ -270,7 +269,7 @@ fn waits(trial: &Trial) -> bool {
 /// least twice as long: the server, and the waits in microseconds.
 pub(super) fn slower(trial: &Trial) -> Option<(String, f64, f64)> {
     let seen = Seen::of(trial);
-    let longest = answers(trial)?.longest()?.peer.clone();
+    let longest = answers_of(trial, &seen)?.longest()?.peer.clone();
     let of_peer = trial.upstreams().iter().filter(|row| row.peer == longest);
     let waited: BTreeMap<u64, i64> = of_peer.map(|row| (row.interval, row.waited_ns)).collect();
     let mut rows: Vec<(f64, f64, f64)> = trial
