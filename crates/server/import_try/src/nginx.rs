@@ -434,6 +434,15 @@ fn main_file(original: &Original, root: &Directive, plan: &mut Plan, program: &P
 mod tests {
     use super::*;
 
+    fn original(text: &str) -> Original {
+        Original {
+            name: "x.conf".to_owned(),
+            path: PathBuf::from("/a/x.conf"),
+            text: text.to_owned(),
+            files: words::Files::new(),
+        }
+    }
+
     #[test]
     fn locations_hosts_and_names_become_requests() {
         let text = "http { map $http_user_agent $bot { default 0; \"~*(bot|spider)\" 1; }
@@ -444,13 +453,7 @@ server { listen 8080; server_name .shop.example ~^w\\d+$;
   rewrite ^/old/(.*)$ /new/$1 permanent;
   location /img/ { location ~ \\.png$ { return 403; } }
 } }";
-        let original = Original {
-            name: "x.conf".to_owned(),
-            path: PathBuf::from("/a/x.conf"),
-            text: text.to_owned(),
-            files: words::Files::new(),
-        };
-        let (plan, upstreams, _) = plan(&original, Path::new("/none"));
+        let (plan, upstreams, _) = plan(&original(text), Path::new("/none"));
         let paths: Vec<&str> = plan.bases.iter().map(|base| base.path.as_str()).collect();
         assert_eq!(
             paths,
@@ -473,13 +476,7 @@ server { listen 8080; server_name .shop.example ~^w\\d+$;
     fn hosts_of_other_addresses_are_asked_for_at_each_address() {
         let text = "http { server { listen 80; listen 443 ssl; server_name a.example; }
 server { listen 80; server_name b.example; location / { proxy_pass http://app; } } }";
-        let original = Original {
-            name: "x.conf".to_owned(),
-            path: PathBuf::from("/a/x.conf"),
-            text: text.to_owned(),
-            files: words::Files::new(),
-        };
-        let (plan, ..) = plan(&original, Path::new("/none"));
+        let (plan, ..) = plan(&original(text), Path::new("/none"));
         let hosts = |tls| plan.bases.iter().filter(move |base| base.tls == tls);
         let hosts = |tls| hosts(tls).map(|base| base.host.as_str()).collect::<Vec<_>>();
         assert_eq!(hosts(true), ["a.example", "b.example"]);
@@ -496,13 +493,7 @@ server {{ listen unix:/x; location / {{ }} }}
 server {{ listen 81 proxy_protocol; location / {{ }} }}
 server {{ listen 82; server_name {hosts}; location = /one {{ }} }} }}"
         );
-        let original = Original {
-            name: "x.conf".to_owned(),
-            path: PathBuf::from("/a/x.conf"),
-            text,
-            files: words::Files::new(),
-        };
-        let (plan, ..) = plan(&original, Path::new("/none"));
+        let (plan, ..) = plan(&original(&text), Path::new("/none"));
         let all = plan.unasked.join("\n");
         for part in ["listen unix:/x", "listen 81 proxy_protocol", "server_name h8", "/last"] {
             assert!(all.contains(part), "no {part} in {all}");

@@ -125,9 +125,13 @@ pub(super) fn after_files<'d>(
 fn is_identity(one: &Directive) -> bool {
     let whole = one.word(0).strip_suffix('$').unwrap_or(one.word(0));
     let whole = whole.strip_prefix("^(").and_then(|rest| rest.strip_suffix(".*)"));
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_".contains(&b);
-    let is_whole = whole.is_some_and(|path| path.bytes().all(plain));
+    let is_whole = whole.is_some_and(is_plain);
     one.name == "rewrite" && is_whole && one.word(1) == "$1" && one.word(2) == "break"
+}
+
+/// Whether a text has only letters, digits and signs that stand for themselves in an expression.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_".contains(&b))
 }
 
 /// The prefix of `rewrite ^PREFIX(.*)$ TO$1 break` if it is that of the location, and what takes
@@ -139,10 +143,7 @@ fn stripped(rewrite: &Directive, path: &Path) -> Option<(String, String)> {
     let (pattern, to) = (pattern.replace("(/.*)", "(.*)"), rewrite.word(1));
     let (prefix, to) = (pattern.strip_suffix("(.*)")?, to.strip_suffix("$1")?);
     let bare = |text: &str| text.trim_end_matches('/').to_owned();
-    let is_plain = |text: &str| {
-        !text.contains("//")
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_".contains(&b))
-    };
+    let is_plain = |text: &str| !text.contains("//") && is_plain(text);
     let is_place = matches!(path, Path::Prefix(_) | Path::Start(_));
     // The location is below the prefix that is taken off.
     if let (Path::Prefix(own), "break") = (path, rewrite.word(2))

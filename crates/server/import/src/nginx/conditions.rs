@@ -75,14 +75,20 @@ pub(super) fn of_if(block: &Directive, tests: &Tests, unnamed: Option<&str>) -> 
     Some((found, why))
 }
 
+/// Whether a text is as this says: `= TEXT`, `~ EXPRESSION` or `~* EXPRESSION`. `None`: this is
+/// unknown.
+pub(super) fn holds(expressions: &Expressions, sign: &str, to: &str, text: &str) -> Option<bool> {
+    match sign {
+        "=" => Some(text == to),
+        "~" => expressions.is_match(to, text),
+        _ => expressions.is_match(&format!("(?i){to}"), text),
+    }
+}
+
 /// The condition on the host, also for a request without a host: nginx takes this host then.
 fn with_unnamed(found: Cel, sign: &str, to: &str, host: &str) -> Option<Cel> {
     let (without, with) = (cel::is("host", "")?, cel::is("host", "")?.negated());
-    let holds = match sign {
-        "=" => host == to,
-        "~" => Expressions::default().is_match(to, host)?,
-        _ => Expressions::default().is_match(&format!("(?i){to}"), host)?,
-    };
+    let holds = holds(&Expressions::default(), sign, to, host)?;
     let is_same = sign == "=" && (holds == to.is_empty());
     match holds {
         _ if is_same => Some(found),

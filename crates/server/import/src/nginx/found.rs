@@ -145,8 +145,7 @@ impl<'d> Judges<'d> {
             return (inside, is_final);
         }
         for one in named(level, "location").filter(|one| one.word(0).starts_with('~')) {
-            let case = if one.word(0) == "~*" { "(?i)" } else { "" };
-            match self.expressions.is_match(&format!("{case}{}", one.word(1)), path) {
+            match conditions::holds(self.expressions, one.word(0), one.word(1), path) {
                 Some(true) => {
                     return (self.found_below(one.inner(), path, perhaps).0.or(Some(one)), true);
                 }
@@ -174,11 +173,8 @@ impl<'d> Judges<'d> {
             return None;
         }
         let text = text.strip_suffix(')').unwrap_or(text);
-        let holds = match sign.trim_start_matches('!') {
-            "=" => Some(path == text),
-            "~" => self.expressions.is_match(text, path),
-            _ => self.expressions.is_match(&format!("(?i){text}"), path),
-        };
+        let plain = sign.trim_start_matches('!');
+        let holds = conditions::holds(self.expressions, plain, text, path);
         holds.map(|holds| holds != sign.starts_with('!'))
     }
 }
