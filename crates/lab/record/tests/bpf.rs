@@ -46,7 +46,8 @@ fn puppet() {
     for order in std::io::stdin().lines() {
         match order.unwrap().as_str() {
             "contend" => contend(),
-            "turns" => turns(&listener),
+            "turns" => turns(&listener, false),
+            "later" => turns(&listener, true),
             order if order.starts_with("answer ") => {
                 answer(&listener, order["answer ".len()..].parse().unwrap());
             }
@@ -172,8 +173,9 @@ fn receives_of(round: u64) -> u64 {
 }
 
 /// An event loop that sleeps in each waiting call in turn, and is woken once per round by its
-/// client, which is another thread. The client waits for an answer.
-fn turns(listener: &TcpListener) {
+/// client, which is another thread. The client waits for an answer. `later`: the loop works for it
+/// in a turn after that of the receives.
+fn turns(listener: &TcpListener, later: bool) {
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut served = listener.accept().unwrap().0;
     let socket = served.as_raw_fd();
@@ -195,6 +197,11 @@ fn turns(listener: &TcpListener) {
                     for _ in 0..receives_of(round) {
                         served.read_exact(&mut [0]).unwrap();
                     }
+                    if later {
+                        // SAFETY: no list is passed, and the call returns at once.
+                        assert_eq!(unsafe { libc::poll(std::ptr::null_mut(), 0, 0) }, 0);
+                        burn(LATER);
+                    }
                     served.write_all(&[0]).unwrap();
                 }
             }
@@ -212,6 +219,21 @@ fn turns(listener: &TcpListener) {
             }
         }
     });
+}
+
+/// CPU time of the work in a later turn.
+const LATER: Duration = Duration::from_micros(300);
+
+/// Uses so much CPU time.
+fn burn(time: Duration) {
+    let used = || {
+        let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the struct outlives the call.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut used) };
+        Duration::new(used.tv_sec.cast_unsigned(), used.tv_nsec as u32)
+    };
+    let until = used() + time;
+    while used() < until {}
 }
 
 /// Threads that answer one request at a time, and ask another server for each. There are twice as
@@ -470,6 +492,23 @@ fn turns_and_busy_periods_have_the_receives_of_the_event_loop_and_of_its_client(
     assert_eq!(sum(&trial, periods, |row| row.clients), received);
     assert_eq!(sum(&trial, periods, |row| row.upstreams), ROUNDS * calls);
     assert!(trial.stretches().iter().all(|row| !row.held));
+}
+
+/// Python's asyncio answers in the turn after that of the receive: a request seemed to cost it a
+/// third of what it does.
+#[test]
+fn a_turn_without_a_receive_belongs_to_the_one_before() {
+    let Some(trial) = recorded("later") else { return };
+    let rounds = waiting_calls().len() as u64 * ROUNDS;
+    let turns = trial.turns().iter().map(|row| row.turns).sum::<u64>();
+    assert_eq!(turns, 2 * rounds);
+    let kinds = [StretchKind::FirstTurn, StretchKind::Turn];
+    let of_both = |number: fn(&StretchRow) -> u64| {
+        kinds.into_iter().map(|kind| sum(&trial, (kind, None), number)).sum::<u64>()
+    };
+    assert_eq!((of_both(|row| row.stretches), of_both(|row| row.turns)), (rounds, turns));
+    let least = rounds * u64::try_from(LATER.as_nanos()).unwrap();
+    assert!(of_both(|row| row.cpu_ns.cast_unsigned()) > least);
 }
 
 #[test]

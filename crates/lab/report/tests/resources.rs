@@ -417,15 +417,10 @@ fn with_turns(of_size: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regress:
     resource(&found, "hottest thread").line.as_ref().unwrap().busy.as_ref().unwrap().marginal
 }
 
-/// A receive of 400 us, with a fifth of a turn for each.
-fn receive_us(share: f64) -> f64 {
-    400e-6 * share * (-0.25_f64 / 5.0).exp()
-}
-
 #[test]
 fn turns_with_several_receives_say_what_a_request_more_costs() {
     let found = with_turns(|_| 20, |_| {}).unwrap();
-    assert!((found.at_cap / receive_us(1.0) - 1.0).abs() < 5e-3, "{found:?}");
+    assert!((found.at_cap / 400e-6 - 1.0).abs() < 5e-3, "{found:?}");
     // Threads that block have one receive in most.
     assert_eq!(with_turns(|size| if size == 1 { 900 } else { 1 }, |_| {}), None);
 }
@@ -446,7 +441,7 @@ fn a_thread_has_its_share_of_the_turns() {
         }
     };
     let found = with_turns(|_| 20, half).unwrap();
-    assert!((found.at_cap / receive_us(0.6) - 1.0).abs() < 5e-3, "{found:?}");
+    assert!((found.at_cap / (0.6 * 400e-6) - 1.0).abs() < 5e-3, "{found:?}");
 }
 
 /// Turns of the warm-up, when requests cost twice as much, changed the capacity.
@@ -460,7 +455,7 @@ fn turns_of_intervals_that_are_not_fitted_do_not_count() {
         rows.iter_mut().for_each(|row| row.cpu_ns *= i64::from(row.size));
     };
     let found = with_turns(|_| 20, warm_up).unwrap();
-    assert!((found.at_cap / receive_us(1.0) - 1.0).abs() < 5e-3, "{found:?}");
+    assert!((found.at_cap / 400e-6 - 1.0).abs() < 5e-3, "{found:?}");
 }
 
 /// A constant rate had no capacity, whatever was known.

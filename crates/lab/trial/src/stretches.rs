@@ -1,10 +1,11 @@
 //! What the server's threads work off in a row: turns of event loops, and busy periods.
 //!
 //! A *turn* is what a thread does between two returns of a call that waits for events:
-//! `epoll_wait`, `poll`, `select`, `io_uring_enter` and their variants. A *busy period* is what any
-//! thread does from a wake to its next sleep. A preemption ends neither. A turn that ends with a
-//! sleep ends there. Both are *stretches*, and the size of a stretch is the number of receives with
-//! data in it.
+//! `epoll_wait`, `poll`, `select`, `io_uring_enter` and their variants. Turns without a receive
+//! belong to the one before, because some servers do there what a receive asks for. A *busy period*
+//! is what any thread does from a wake to its next sleep. A preemption ends neither. A turn that ends
+//! with a sleep ends there. Both are *stretches*, and the size of a stretch is the number of receives
+//! with data in it.
 //!
 //! Stretches may be sampled in a part of the time: only intervals with a [`TurnRow`] were sampled.
 
@@ -107,7 +108,8 @@ pub struct StretchRow {
     pub size: u32,
     /// Number of stretches.
     pub stretches: u64,
-    /// The turns in them: one for each turn; those of its thread for a busy period.
+    /// The turns in them: for a turn, itself and those after it without a receive; those of its
+    /// thread for a busy period.
     pub turns: u64,
     /// Their receives of data from clients.
     pub clients: u64,

@@ -2,9 +2,11 @@
  * What the observed threads work off in a row, summed up in the kernel by size.
  *
  * A turn is what a thread does from the return of a call that waits for events to the next such
- * return, or to the thread's sleep. A busy period is what a thread does from a wake to its next
- * sleep: a switch to another thread ends it, unless the thread was preempted or yielded. The size of
- * either is the number of receives with data in it.
+ * return, or to the thread's sleep. Some servers do in a later turn what a receive asks for. So turns
+ * without a receive belong to the one before: a turn is summed up when the thread sleeps, or when it
+ * receives after another return. A busy period is what a thread does from a wake to its next sleep: a
+ * switch to another thread ends it, unless the thread was preempted or yielded. The size of either is
+ * the number of receives with data in it.
  *
  * User space may hold the server for some milliseconds. What a thread works off after that is
  * summed up separately, until the CPU has nothing to run or the thread sleeps.
@@ -52,9 +54,13 @@ struct thread {
 	u64 cpu_ns;
 	struct stretch turn;
 	struct stretch period;
+	/* CPU time at the last return. */
+	u64 returned_cpu_ns;
 	/* Whether they were seen from their beginning. */
 	u8 in_turn;
 	u8 in_period;
+	/* Whether the thread has received nothing since the last return. */
+	u8 returned;
 	/* Whether the thread has slept since the last return. */
 	u8 slept;
 	/* Whether it works off what came while the server was held. */
@@ -168,6 +174,30 @@ ALWAYS_INLINE void end_turn(struct thread *thread, u64 cpu_ns)
 	thread->in_turn = 0;
 }
 
+ALWAYS_INLINE void begin_turn(struct thread *thread, u64 cpu_ns, u32 kind)
+{
+	begin(&thread->turn, cpu_ns);
+	thread->turn_kind = kind;
+	thread->in_turn = 1;
+}
+
+/* The first receive since the last return: that return began another turn. */
+ALWAYS_INLINE void receives_again(struct thread *thread)
+{
+	u64 cpu_ns = thread->returned_cpu_ns;
+
+	thread->returned = 0;
+	if (!thread->in_turn || thread->turn.turns < 2)
+		return;
+	/* Turns before the first receive remain a part of it: the wake is in them. */
+	if (!(thread->turn.clients + thread->turn.upstreams))
+		return;
+	thread->turn.turns--;
+	end_turn(thread, cpu_ns);
+	begin_turn(thread, cpu_ns, TURN);
+	thread->turn.turns = 1;
+}
+
 /* A call that waits for events, and so whose return is a turn. */
 ALWAYS_INLINE int waits(struct pt_regs *regs)
 {
@@ -201,12 +231,12 @@ int turned(u64 *ctx)
 		return 0;
 	u64 cpu_ns = cpu_time(thread, now);
 	sums->turns++;
-	end_turn(thread, cpu_ns);
-	begin(&thread->turn, cpu_ns);
-	thread->turn.turns = 1;
+	if (!thread->in_turn)
+		begin_turn(thread, cpu_ns, thread->slept ? FIRST_TURN : TURN);
+	thread->turn.turns++;
 	thread->period.turns++;
-	thread->turn_kind = thread->slept ? FIRST_TURN : TURN;
-	thread->in_turn = 1;
+	thread->returned_cpu_ns = cpu_ns;
+	thread->returned = 1;
 	thread->slept = 0;
 	return 0;
 }
@@ -224,6 +254,8 @@ int received(u64 *ctx)
 	struct thread *thread = map_lookup(&threads, &tid);
 	if (!sums)
 		return 0;
+	if (thread && thread->returned)
+		receives_again(thread);
 	if (is_client((void *)ctx[0])) {
 		sums->clients++;
 		if (thread) {

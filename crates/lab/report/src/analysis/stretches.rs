@@ -160,7 +160,6 @@ pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
             held_others: sizes(&|row| !row.served && row.held && row.kind == period),
             requests: one.requests,
             receives: one.turns.receives() as f64,
-            all_turns: one.turns.turns as f64,
         }
     });
     let intervals = seen.collect();
