@@ -152,34 +152,31 @@ impl Marginal {
             let (low, high) = (served * of_receive + without, served * of_receive + with);
             marginal((low * high).sqrt(), GROWTH_SD.hypot(0.5 * (high / low).ln()), false)
         });
-        let held = caught_up(intervals).and_then(|(of_receive, sd)| {
-            marginal(served * of_receive + others.held, sd, true)
-        });
+        let held = caught_up(intervals)
+            .and_then(|(of_receive, sd)| marginal(served * of_receive + others.held, sd, true));
         match (grown, held) {
             (Some(grown), Some(held)) => Some(grown.and(held)),
             (grown, held) => grown.or(held),
         }
     }
 
-    /// The sd by chance: by how much the estimate changes without one of some equal parts of the
-    /// data (the jackknife).
+    /// The sd by chance.
     fn by_chance(&self, intervals: &[&Seen]) -> f64 {
-        let parts = intervals.len().min(PARTS);
-        let without = |part: usize| {
-            let others = intervals.iter().enumerate().filter(|(at, _)| at % parts != part);
-            let others: Vec<&Seen> = others.map(|(_, seen)| *seen).collect();
-            Some((Marginal::by(&others)?.at_cap / self.at_cap).ln())
+        jackknife(self.at_cap, intervals, |others| Some(Marginal::by(others)?.at_cap))
+    }
+
+    /// The estimate of a server that holds itself, by the CPU seconds and the requests of catching
+    /// up in each second. `None` if there was nothing to catch up with.
+    #[must_use]
+    pub fn caught_up(each: &[(f64, f64)]) -> Option<Marginal> {
+        let each: Vec<&(f64, f64)> = each.iter().filter(|(_, requests)| *requests > 0.0).collect();
+        let of = |each: &[&(f64, f64)]| {
+            let sum = each.iter().fold((0.0, 0.0), |sum, (cost, n)| (sum.0 + cost, sum.1 + n));
+            Some(sum.0 / sum.1).filter(|cost| cost.is_finite() && *cost > 0.0)
         };
-        let changes: Option<Vec<f64>> = (0..parts).map(without).collect();
-        match changes {
-            Some(changes) if parts >= PARTS_MIN => {
-                let n = parts as f64;
-                let mean = changes.iter().sum::<f64>() / n;
-                let squares = changes.iter().map(|change| (change - mean).powi(2)).sum::<f64>();
-                ((n - 1.0) / n * squares).sqrt()
-            }
-            _ => CHANCE_SD,
-        }
+        let at_cap = of(&each)?;
+        let by_chance = jackknife(at_cap, &each, of);
+        Some(Marginal { at_cap, sd: HELD_SD.hypot(by_chance), by_chance, held: true })
     }
 
     /// The cost of a request where nothing is counted.
@@ -204,6 +201,27 @@ impl Marginal {
             by_chance: ((1.0 - part) * self.by_chance).hypot(part * other.by_chance),
             held: self.held || other.held,
         }
+    }
+}
+
+/// The sd of the log of an estimate by chance: by how much it changes without one of some equal
+/// parts of the data (the jackknife).
+fn jackknife<T>(estimate: f64, data: &[&T], of: impl Fn(&[&T]) -> Option<f64>) -> f64 {
+    let parts = data.len().min(PARTS);
+    let without = |part: usize| {
+        let others = data.iter().enumerate().filter(|(at, _)| at % parts != part);
+        let others: Vec<&T> = others.map(|(_, one)| *one).collect();
+        Some((of(&others)? / estimate).ln())
+    };
+    let changes: Option<Vec<f64>> = (0..parts).map(without).collect();
+    match changes {
+        Some(changes) if parts >= PARTS_MIN => {
+            let n = parts as f64;
+            let mean = changes.iter().sum::<f64>() / n;
+            let squares = changes.iter().map(|change| (change - mean).powi(2)).sum::<f64>();
+            ((n - 1.0) / n * squares).sqrt()
+        }
+        _ => CHANCE_SD,
     }
 }
 
@@ -339,13 +357,7 @@ mod tests {
     fn event_loop(turn: f64, period: f64) -> Seen {
         let periods = sizes(40e-6, period);
         let requests = receives(&periods);
-        Seen {
-            turns: sizes(5e-6, turn),
-            periods,
-            requests,
-            receives: requests,
-            ..Seen::default()
-        }
+        Seen { turns: sizes(5e-6, turn), periods, requests, receives: requests, ..Seen::default() }
     }
 
     fn seen(one: &Seen) -> Evidence {
@@ -463,6 +475,17 @@ mod tests {
         assert!(found.sd > with.sd && found.sd < 1.1 * with.sd, "{found:?}");
         assert_eq!(without(-1e-6).at_cap, with.at_cap, "chance alone");
         assert!(without(1e-3).at_cap > 0.0);
+    }
+
+    #[test]
+    fn a_server_that_holds_itself_has_the_cost_of_all_its_requests() {
+        let each = [(2e-3, 100.0), (0.0, 0.0), (4.4e-3, 200.0), (1e-3, 50.0), (0.6e-3, 50.0)];
+        let found = Marginal::caught_up(&each).unwrap();
+        assert!(found.held && (found.at_cap / 20e-6 - 1.0).abs() < 1e-9, "{found:?}");
+        assert!(found.by_chance > 0.01 && found.by_chance < 0.3, "{found:?}");
+        assert_eq!(Marginal::caught_up(&each[..3]).unwrap().by_chance, CHANCE_SD, "too few");
+        assert_eq!(Marginal::caught_up(&[]), None);
+        assert_eq!(Marginal::caught_up(&[(1.0, 0.0), (0.0, 5.0)]), None);
     }
 
     #[test]

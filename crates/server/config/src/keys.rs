@@ -803,6 +803,10 @@ impl Table for Limits {
         overload_objective: TIMEOUT, overload_objective,
             "Maximum time that ready events may wait on a busy core before it counts as \
              overloaded.";
+        hold: Kind::Time(0, 50), hold,
+            "How long each core stops about every 4 seconds, if it is not busy: requests queue, \
+             and what it costs to catch up shows the server's capacity at any load. Requests wait \
+             up to that long. 0s: never.", example "\"5ms\"";
         process_memory_max: Kind::Bytes(MIB, u64::MAX), process_memory_max,
             "Memory that the process may use: near it the store shrinks, then new connections are \
              refused. The control group's limits apply too.", example "\"4GiB\"";

@@ -95,6 +95,9 @@ pub struct Limits {
     pub overload_shed: bool,
     /// Maximum time that ready events may wait on a busy core before it counts as overloaded.
     pub overload_objective: Duration,
+    /// How long each core stops now and then, to learn from catching up what a request costs at
+    /// saturation. Zero: never.
+    pub hold: Duration,
     /// Memory that the process may use. The control group's limits apply too.
     pub process_memory_max: Option<u64>,
     /// To establish a connection to an upstream.
@@ -145,6 +148,7 @@ impl Default for Limits {
             held_bytes_max: 64 * 1024 * 1024,
             overload_shed: true,
             overload_objective: Duration::from_millis(50),
+            hold: Duration::ZERO,
             process_memory_max: None,
             connect_timeout: Duration::from_secs(5),
             upstream_timeout: Duration::from_secs(60),

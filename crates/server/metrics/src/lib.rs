@@ -350,6 +350,10 @@ pub struct OfCore {
     pub read_ns: Count,
     /// See `read_ns`.
     pub requests: Count,
+    /// Processor time that the core has used to catch up after holds.
+    pub caught_up_ns: Count,
+    /// The requests that it answered meanwhile.
+    pub caught_up_requests: Count,
 }
 
 /// A figure of one core, and its field.
@@ -404,6 +408,22 @@ pub const OF_CORE: &[OneOfCore] = &[
             Shape::Counter,
         ),
         |of| &of.sleeps,
+    ),
+    (
+        of_core(
+            "core_catching_up_cpu_seconds",
+            "Processor time that the core has used to catch up after it stopped (limits.hold)",
+            Shape::Counter,
+        ),
+        |of| &of.caught_up_ns,
+    ),
+    (
+        of_core(
+            "core_catching_up_requests",
+            "Requests that were answered while the core caught up",
+            Shape::Counter,
+        ),
+        |of| &of.caught_up_requests,
     ),
 ];
 

@@ -13,6 +13,7 @@ use runtime::time::{self, Instant, Turns};
 use runtime::{Either, JoinHandle};
 
 use crate::change::{Change, Changes};
+use crate::hold::hold_now_and_then;
 use crate::listening::Listening;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
@@ -81,6 +82,7 @@ impl CoreTask {
         stop: StopToken,
     ) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
+        let holding = runtime::spawn(hold_now_and_then(Rc::clone(&self.worker)));
         let how = loop {
             let change = match runtime::race(stop.stopped(), changes.next()).await {
                 Either::Left(()) | Either::Right(None) => break Draining::Now,
@@ -102,6 +104,7 @@ impl CoreTask {
         self.drain(how, &stop).await;
         self.leave_addresses();
         ticking.abort();
+        holding.abort();
         self.publish();
         self.io().log.flush();
     }

@@ -22,8 +22,8 @@ use dashboard::{
 };
 use metrics::{Counters, Latency};
 use proxy::h1::ClientStream;
-use regress::LoadLineInput;
 use regress::load_line::INTERVALS_MIN;
+use regress::{LoadLineInput, Marginal};
 use runtime::sync::{Notify, inbox};
 use runtime::time::{self, Instant};
 use upstream::figures::{self, ServerNow};
@@ -78,6 +78,8 @@ struct OneCore {
     requests: f32,
     /// Sleeps per second.
     sleeps: f32,
+    /// CPU seconds and requests of catching up after holds.
+    caught_up: (f64, f64),
 }
 
 /// The line, and when to fit it again.
@@ -95,6 +97,7 @@ struct Columns {
     rate: Vec<f64>,
     cost: Vec<f64>,
     sleeps: Vec<f64>,
+    caught_up: Vec<(f64, f64)>,
 }
 
 /// The counters at one instant.
@@ -110,6 +113,8 @@ struct CoreReading {
     cpu_ns: u64,
     requests: u64,
     sleeps: u64,
+    /// CPU time and requests.
+    caught_up: (u64, u64),
 }
 
 impl CoreReading {
@@ -120,6 +125,7 @@ impl CoreReading {
             cpu_ns: core.cpu_ns.get(),
             requests: core.requests.get(),
             sleeps: core.sleeps.get(),
+            caught_up: (core.caught_up_ns.get(), core.caught_up_requests.get()),
         }
     }
 
@@ -134,6 +140,10 @@ impl CoreReading {
             cpu: per_second(self.cpu_ns, earlier.cpu_ns) / 1e9,
             requests: per_second(self.requests, earlier.requests),
             sleeps: per_second(self.sleeps, earlier.sleeps),
+            caught_up: (
+                self.caught_up.0.saturating_sub(earlier.caught_up.0) as f64 / 1e9,
+                self.caught_up.1.saturating_sub(earlier.caught_up.1) as f64,
+            ),
         }
     }
 }
@@ -348,6 +358,7 @@ impl Dashboard {
             rate: Vec::new(),
             cost: Vec::new(),
             sleeps: Vec::new(),
+            caught_up: Vec::new(),
         };
         for Second { sample, cores } in ring.iter() {
             let (Some(rate), core) = (sample.rate, cores[hottest]) else { continue };
@@ -357,6 +368,7 @@ impl Dashboard {
                 columns.rate.push(rate);
                 columns.cost.push(f64::from(core.cpu));
                 columns.sleeps.push(f64::from(core.sleeps));
+                columns.caught_up.push(core.caught_up);
             }
         }
         columns
@@ -420,6 +432,7 @@ fn fitted(columns: &Columns) -> (Option<Line>, Capacity) {
     let input = LoadLineInput {
         wakes: slept.then_some(columns.sleeps.as_slice()),
         cpu_time: true,
+        marginal: Marginal::caught_up(&columns.caught_up),
         ..LoadLineInput::new(&columns.rate, &columns.cost, 1.0)
     };
     match regress::load_line(&input) {
@@ -513,7 +526,7 @@ mod tests {
             let cost: Vec<f64> =
                 rate.iter().enumerate().map(|(k, x)| 0.05 + x * 2e-5 + noise(k)).collect();
             let points = rate.iter().zip(&cost).map(|(x, c)| (*x, 100.0 * c)).collect();
-            Columns { until: 60.0, points, sleeps: vec![0.0; 60], rate, cost }
+            Columns { until: 60.0, points, sleeps: vec![0.0; 60], rate, cost, caught_up: vec![] }
         };
         let (line, capacity) = fitted(&columns(4_700.0));
         let value = capacity.value.expect("it is identifiable");
@@ -521,5 +534,10 @@ mod tests {
         assert_eq!(line.map(|line| line.points.len()), Some(60));
         let (line, capacity) = fitted(&columns(0.0));
         assert!(line.is_none() && capacity.value.is_none() && capacity.remark.is_some());
+        // Holds need no rate that varies: here a request costs 20 us while the core catches up.
+        let caught_up = (0..60).map(|k| if k % 4 == 0 { (400e-6, 20.0) } else { (0.0, 0.0) });
+        let held = Columns { caught_up: caught_up.collect(), ..columns(0.0) };
+        let value = fitted(&held).1.value.expect("holds show it");
+        assert!((value - 50_000.0).abs() < 1_000.0, "{value}");
     }
 }

@@ -20,6 +20,7 @@ mod core_task;
 mod dashboard;
 mod descriptors;
 mod handover;
+mod hold;
 mod limits;
 mod listening;
 mod locks;

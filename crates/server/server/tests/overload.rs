@@ -1,5 +1,6 @@
-//! Overload on a real core: clients that pipeline endlessly keep it busy. Requests for an upstream
-//! are shed, hits are served, and the overload ends when the clients leave.
+//! Load on a real core: clients that pipeline endlessly keep it busy. Requests for an upstream are
+//! shed, hits are served, and the overload ends when the clients leave. And a core that holds itself
+//! counts what it costs to catch up.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -138,6 +139,49 @@ fn an_overloaded_core_sheds_requests_for_an_upstream_serves_hits_and_recovers() 
         assert!(start.elapsed() < PATIENCE, "it does not recover");
         thread::sleep(Duration::from_millis(2));
     }
+    server.stopper().stop();
+    server.wait();
+}
+
+#[test]
+fn a_core_that_holds_itself_counts_what_it_costs_to_catch_up() {
+    let url = Origin::from_url(&format!("http://{}", origin())).unwrap();
+    let mut config = Config::reverse([url], &["127.0.0.1:0".parse().unwrap()]);
+    config.limits.hold = Duration::from_millis(50);
+    let admin = Some("127.0.0.1:0".parse().unwrap());
+    let server = Server::start(config, 1, admin, LogTo::Off, &Options::default()).unwrap();
+    let (at, admin) = (server.bound().listen[0], server.bound().admin.unwrap());
+    let goes_on = AtomicBool::new(true);
+    thread::scope(|scope| {
+        let client = || {
+            let mut stream = TcpStream::connect(at).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            while goes_on.load(Relaxed) {
+                assert_eq!(ask(&mut stream, "/hit").0, 200);
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        (0..4).for_each(|_| drop(scope.spawn(client)));
+        let count = |name: &str| -> f64 {
+            let mut stream = TcpStream::connect(admin).unwrap();
+            let request = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let line = format!("plimsoll_core_catching_up_{name}_total{{core=\"0\"}} ");
+            let value = text.lines().find_map(|one| one.strip_prefix(&line));
+            value.unwrap().parse().unwrap()
+        };
+        let start = Instant::now();
+        while count("requests") < 4.0 && start.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(100));
+        }
+        let (requests, cpu) = (count("requests"), count("cpu_seconds"));
+        goes_on.store(false, Relaxed);
+        // What waited is answered, and the hold itself does not count.
+        assert!(requests >= 4.0 && cpu > 0.0, "{requests} {cpu}");
+        assert!(cpu / requests < 10e-3, "{requests} {cpu}");
+    });
     server.stopper().stop();
     server.wait();
 }
