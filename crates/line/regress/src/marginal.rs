@@ -11,9 +11,11 @@
 //!   work which a server does in a later turn than the receive is in `b`. What one more receive adds
 //!   to a busy period is more, because a long period has more turns; if it is less, the stretches do
 //!   not share work;
-//! - **catching up**: what a receive costs in the large turns after a hold. The last turns are small,
-//!   as they are not at saturation, and do not count. Threads that block have no large turns: for
-//!   them all busy periods after the hold count.
+//! - **catching up**: what a receive costs after a hold. Two figures bound it. In the busy periods
+//!   after holds the server works off the whole queue, but its last turns are small, as they are
+//!   not at saturation. The large turns are those in which all is warm. The estimate is the geometric
+//!   mean of both. Threads that block have no large turns: for them the busy periods are the
+//!   estimate.
 //!
 //! Both are costs of a receive in stretches that serve a client. A request has as many such
 //! receives as in the data as a whole. The work of other threads, such as those of a process that
@@ -30,8 +32,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::sums::Sums;
 
-/// Sd of the log of the cost by growth, and by catching up in large turns or in busy periods,
-/// without what chance adds.
+/// Sd of the log of the cost by growth, and by catching up with large turns or in busy periods
+/// alone, without what chance adds.
 const GROWTH_SD: f64 = 0.12;
 const HELD_SD: f64 = 0.12;
 const HELD_PERIODS_SD: f64 = 0.18;
@@ -176,7 +178,7 @@ impl Marginal {
         };
         let at_cap = of(&each)?;
         let by_chance = jackknife(at_cap, &each, of);
-        Some(Marginal { at_cap, sd: HELD_SD.hypot(by_chance), by_chance, held: true })
+        Some(Marginal { at_cap, sd: HELD_PERIODS_SD.hypot(by_chance), by_chance, held: true })
     }
 
     /// The cost of a request where nothing is counted.
@@ -334,7 +336,10 @@ fn caught_up(intervals: &[&Seen]) -> Option<(f64, f64)> {
     let (of_large, cost) = large
         .fold((0.0, 0.0), |(receives, cost), size| (receives + size.receives, cost + size.cost));
     let is_loop = of_large >= IN_LARGE_MIN * n && cost > 0.0;
-    Some(if is_loop { (cost / of_large, HELD_SD) } else { (of_periods, HELD_PERIODS_SD) })
+    Some(match is_loop {
+        true => ((of_periods * cost / of_large).sqrt(), HELD_SD),
+        false => (of_periods, HELD_PERIODS_SD),
+    })
 }
 
 #[cfg(test)]
@@ -426,18 +431,18 @@ mod tests {
     }
 
     #[test]
-    fn an_event_loop_catches_up_in_large_turns() {
+    fn catching_up_is_between_its_periods_and_its_large_turns() {
         let mut held = event_loop(10e-6, 14.4e-6);
         held.periods.truncate(1);
         (held.requests, held.receives) = (4096.0, 4096.0);
         held.held_turns = vec![of(100.0, 1.0, 40e-6), of(100.0, 30.0, 10e-6)];
         held.held_periods = vec![of(100.0, 31.0, 14.4e-6)];
         let found = estimate(&held).unwrap();
-        assert!((found.at_cap / 10e-6 - 1.0).abs() < 1e-9, "{found:?}");
+        assert!((found.at_cap / 12e-6 - 1.0).abs() < 1e-9, "{found:?}");
         // What other threads do meanwhile belongs to it.
         held.held_others = vec![of(100.0, 31.0, 2e-6)];
         let found = estimate(&held).unwrap();
-        assert!((found.at_cap / 12e-6 - 1.0).abs() < 1e-9, "{found:?}");
+        assert!((found.at_cap / 14e-6 - 1.0).abs() < 1e-9, "{found:?}");
     }
 
     /// The log daemon of Squid receives what Squid logs: a request seemed to cost 1.6 times as
