@@ -168,10 +168,15 @@ impl Marginal {
     }
 
     /// The estimate of a server that holds itself, by the CPU seconds and the requests of catching
-    /// up in each second. `None` if there was nothing to catch up with.
+    /// up in each second. `None` if there was not enough to catch up with: a request that waits
+    /// alone costs what it costs at low load.
     #[must_use]
     pub fn caught_up(each: &[(f64, f64)]) -> Option<Marginal> {
-        let each: Vec<&(f64, f64)> = each.iter().filter(|(_, requests)| *requests > 0.0).collect();
+        let large = each.iter().filter(|(_, requests)| *requests >= LARGE);
+        let each: Vec<&(f64, f64)> = large.collect();
+        if each.len() < PARTS_MIN {
+            return None;
+        }
         let of = |each: &[&(f64, f64)]| {
             let sum = each.iter().fold((0.0, 0.0), |sum, (cost, n)| (sum.0 + cost, sum.1 + n));
             Some(sum.0 / sum.1).filter(|cost| cost.is_finite() && *cost > 0.0)
@@ -488,9 +493,10 @@ mod tests {
         let found = Marginal::caught_up(&each).unwrap();
         assert!(found.held && (found.at_cap / 20e-6 - 1.0).abs() < 1e-9, "{found:?}");
         assert!(found.by_chance > 0.01 && found.by_chance < 0.3, "{found:?}");
-        assert_eq!(Marginal::caught_up(&each[..3]).unwrap().by_chance, CHANCE_SD, "too few");
+        assert_eq!(Marginal::caught_up(&each[..3]), None, "too few");
         assert_eq!(Marginal::caught_up(&[]), None);
-        assert_eq!(Marginal::caught_up(&[(1.0, 0.0), (0.0, 5.0)]), None);
+        assert_eq!(Marginal::caught_up(&[(4e-5, 1.0); 60]), None, "requests that wait alone");
+        assert_eq!(Marginal::caught_up(&[(0.0, 50.0); 60]), None);
     }
 
     #[test]

@@ -350,6 +350,8 @@ pub struct OfCore {
     pub read_ns: Count,
     /// See `read_ns`.
     pub requests: Count,
+    /// Processor time in which the core was held, which is not in `cpu_ns`.
+    pub held_ns: Count,
     /// Processor time that the core has used to catch up after holds.
     pub caught_up_ns: Count,
     /// The requests that it answered meanwhile.

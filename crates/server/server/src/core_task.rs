@@ -47,7 +47,9 @@ struct Measured {
 impl Measured {
     fn now(counters: &Counters) -> Measured {
         let requests = counters.requests.get();
-        let (cpu, starved) = (time::thread_cpu(), time::thread_starved());
+        let held = Duration::from_nanos(counters.core.held_ns.get());
+        let cpu = time::thread_cpu().saturating_sub(held);
+        let starved = time::thread_starved();
         Measured { at: time::now(), cpu, starved, turns: time::turns(), requests }
     }
 
@@ -96,6 +98,7 @@ impl CoreTask {
                 break Draining::Patient;
             }
         };
+        holding.abort();
         listening.close(how);
         if how == Draining::Patient {
             // From now on, the answers are those of the other process.
@@ -104,7 +107,6 @@ impl CoreTask {
         self.drain(how, &stop).await;
         self.leave_addresses();
         ticking.abort();
-        holding.abort();
         self.publish();
         self.io().log.flush();
     }

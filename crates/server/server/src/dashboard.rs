@@ -98,6 +98,8 @@ struct Columns {
     cost: Vec<f64>,
     sleeps: Vec<f64>,
     caught_up: Vec<(f64, f64)>,
+    /// Requests of the hottest core for each request.
+    share: f64,
 }
 
 /// The counters at one instant.
@@ -359,7 +361,9 @@ impl Dashboard {
             cost: Vec::new(),
             sleeps: Vec::new(),
             caught_up: Vec::new(),
+            share: 1.0,
         };
+        let (mut own, mut all) = (0.0, 0.0);
         for Second { sample, cores } in ring.iter() {
             let (Some(rate), core) = (sample.rate, cores[hottest]) else { continue };
             let percent = 100.0 * f64::from(core.cpu);
@@ -369,8 +373,10 @@ impl Dashboard {
                 columns.cost.push(f64::from(core.cpu));
                 columns.sleeps.push(f64::from(core.sleeps));
                 columns.caught_up.push(core.caught_up);
+                (own, all) = (own + f64::from(core.requests), all + rate);
             }
         }
+        columns.share = if all > 0.0 { own / all } else { 1.0 };
         columns
     }
 
@@ -429,10 +435,11 @@ impl Drop for Open<'_> {
 fn fitted(columns: &Columns) -> (Option<Line>, Capacity) {
     const RESOURCE: &str = "the busiest core";
     let slept = columns.sleeps.iter().any(|sleeps| *sleeps > 0.0);
+    let marginal = Marginal::caught_up(&columns.caught_up);
     let input = LoadLineInput {
         wakes: slept.then_some(columns.sleeps.as_slice()),
         cpu_time: true,
-        marginal: Marginal::caught_up(&columns.caught_up),
+        marginal: marginal.map(|one| Marginal { at_cap: columns.share * one.at_cap, ..one }),
         ..LoadLineInput::new(&columns.rate, &columns.cost, 1.0)
     };
     match regress::load_line(&input) {
@@ -526,7 +533,8 @@ mod tests {
             let cost: Vec<f64> =
                 rate.iter().enumerate().map(|(k, x)| 0.05 + x * 2e-5 + noise(k)).collect();
             let points = rate.iter().zip(&cost).map(|(x, c)| (*x, 100.0 * c)).collect();
-            Columns { until: 60.0, points, sleeps: vec![0.0; 60], rate, cost, caught_up: vec![] }
+            let sleeps = vec![0.0; 60];
+            Columns { until: 60.0, points, sleeps, rate, cost, caught_up: Vec::new(), share: 1.0 }
         };
         let (line, capacity) = fitted(&columns(4_700.0));
         let value = capacity.value.expect("it is identifiable");
@@ -539,5 +547,8 @@ mod tests {
         let held = Columns { caught_up: caught_up.collect(), ..columns(0.0) };
         let value = fitted(&held).1.value.expect("holds show it");
         assert!((value - 50_000.0).abs() < 1_000.0, "{value}");
+        // Two cores share the requests: the capacity was that of one.
+        let value = fitted(&Columns { share: 0.5, ..held }).1.value.expect("holds show it");
+        assert!((value - 100_000.0).abs() < 2_000.0, "{value}");
     }
 }

@@ -21,13 +21,17 @@ const JITTER: f64 = 0.25;
 const BUSY_MAX_PPM: u64 = 700_000;
 /// A core that has not caught up after so many turns is not watched any longer.
 const TURNS_MAX: usize = 1_000;
+/// Least part of the answers that are hits. A miss is one request, but it costs the core time before
+/// and after its upstream answers, of which only one may be in the time of catching up.
+const HITS_MIN: f64 = 0.9;
 
 /// What a core has done so far.
 #[derive(Clone, Copy)]
 struct Done {
     cpu: Duration,
     requests: u64,
-    events: u64,
+    hits: u64,
+    polled: u64,
 }
 
 impl Done {
@@ -35,50 +39,60 @@ impl Done {
         Done {
             cpu: time::thread_cpu(),
             requests: counters.requests.get(),
-            events: runtime::counters().events,
+            hits: counters.hits.get(),
+            polled: runtime::counters().tasks_polled,
         }
     }
 }
 
-/// Holds the core as long as it runs.
+/// Holds the core as long as it serves.
 pub(crate) async fn hold_now_and_then(worker: Rc<Worker>) {
     let counters = &worker.io.counters;
+    let mut random = time::now().as_ns() | 1;
     loop {
-        // The last digits of the clock are random enough to be in step with nothing.
-        let random = (time::now().as_ns() / 1_000 % 1_000) as f64 / 500.0 - 1.0;
-        time::sleep(EVERY.mul_f64(1.0 + JITTER * random)).await;
+        // Marsaglia's xorshift.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let part = (random >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+        time::sleep(EVERY.mul_f64(1.0 + JITTER * part)).await;
         let length = worker.io.limits().limits.hold;
         if length.is_zero() || counters.core.busy_ppm.get() > BUSY_MAX_PPM {
             continue;
         }
-        stop(length);
+        counters.core.held_ns.add(stop(length).as_nanos() as u64);
         catch_up(counters).await;
     }
 }
 
-/// The processor stays warm, as it is at saturation.
-fn stop(length: Duration) {
-    let begun = std::time::Instant::now();
+/// Returns the processor time that it took. The processor stays warm, as it is at saturation.
+fn stop(length: Duration) -> Duration {
+    let (begun, before) = (std::time::Instant::now(), time::thread_cpu());
     while begun.elapsed() < length {
         std::hint::spin_loop();
     }
+    time::thread_cpu().saturating_sub(before)
 }
 
-/// Counts what it costs to catch up, until a turn of the core brings no events.
+/// Counts what it costs to catch up, until a turn of the core runs no other task.
 async fn catch_up(counters: &Counters) {
-    // What waits is fetched at the end of this turn.
+    // What waits is fetched at the end of this turn, and worked off in the next one after this
+    // task.
     runtime::yield_now().await;
     let first = Done::now(counters);
     let mut last = first;
     for _ in 0..TURNS_MAX {
         runtime::yield_now().await;
         let now = Done::now(counters);
-        if now.events == last.events {
+        if now.polled - last.polled <= 1 {
             break;
         }
         last = now;
     }
-    let cpu = last.cpu.saturating_sub(first.cpu);
-    counters.core.caught_up_ns.add(cpu.as_nanos() as u64);
-    counters.core.caught_up_requests.add(last.requests - first.requests);
+    let (requests, hits) = (last.requests - first.requests, last.hits - first.hits);
+    if hits as f64 >= HITS_MIN * requests as f64 {
+        let cpu = last.cpu.saturating_sub(first.cpu);
+        counters.core.caught_up_ns.add(cpu.as_nanos() as u64);
+        counters.core.caught_up_requests.add(requests);
+    }
 }
