@@ -8,14 +8,16 @@
 //!
 //! - **growth**: what one more receive adds to a turn, `cost = a + b·k`, within each interval. It
 //!   needs no change of the rate. A turn without a receive belongs to the one before it, so that
-//!   work which a server does in a later turn than the receive is in `b`. What one more receive adds
-//!   to a busy period is more, because a long period has more turns; if it is less, the stretches do
-//!   not share work;
+//!   work which a server does in a later turn than the receive is in `b`, unless that turn has
+//!   receives of its own. What one more receive adds to a busy period has all of that work, but is
+//!   more, because a long period has more turns. The estimate is near the turns, and its error
+//!   covers a part of the difference. If the busy periods grow by less than the turns, they do not
+//!   share work;
 //! - **catching up**: what a receive costs after a hold. Two figures bound it. In the busy periods
 //!   after holds the server works off the whole queue, but its last turns are small, as they are
-//!   not at saturation. The large turns are those in which all is warm. The estimate is the geometric
-//!   mean of both. Threads that block have no large turns: for them the busy periods are the
-//!   estimate.
+//!   not at saturation. The large turns alone leave out work that a server does in the next turn.
+//!   The estimate is the geometric mean of both, and its error covers a part of the difference.
+//!   Threads that block have no large turns: for them the busy periods are the estimate.
 //!
 //! Both are costs of a receive in stretches that serve a client. A request has as many such
 //! receives as in the data as a whole. The work of other threads, such as those of a process that
@@ -37,6 +39,10 @@ use crate::sums::Sums;
 const GROWTH_SD: f64 = 0.12;
 const HELD_SD: f64 = 0.12;
 const HELD_PERIODS_SD: f64 = 0.18;
+/// Where the estimate by growth is between the turns (0) and the busy periods (1), on the logarithm.
+const GROWTH_AT: f64 = 0.25;
+/// Which part of the difference of two figures that bound an estimate is its sd.
+const APART: f64 = 0.5;
 /// A receive adds at most so many times as much to a turn as to a busy period, by chance. If it
 /// adds more, the stretches do not share work.
 const TURN_MAX: f64 = 1.1;
@@ -149,10 +155,10 @@ impl Marginal {
             usable.then_some(Marginal { at_cap, sd, by_chance: 0.0, held })
         };
         let served = others.served / total(intervals, |seen| seen.requests);
-        let grown = growth(intervals).and_then(|of_receive| {
+        let grown = growth(intervals).and_then(|(of_receive, sd)| {
             let (without, with) = others.of_request(of_receive);
             let (low, high) = (served * of_receive + without, served * of_receive + with);
-            marginal((low * high).sqrt(), GROWTH_SD.hypot(0.5 * (high / low).ln()), false)
+            marginal((low * high).sqrt(), sd.hypot(APART * (high / low).ln()), false)
         });
         let held = caught_up(intervals)
             .and_then(|(of_receive, sd)| marginal(served * of_receive + others.held, sd, true));
@@ -290,8 +296,8 @@ impl Others {
     }
 }
 
-/// What one more receive adds to a turn.
-fn growth(intervals: &[&Seen]) -> Option<f64> {
+/// What one more receive adds to a turn, and the sd of its logarithm.
+fn growth(intervals: &[&Seen]) -> Option<(f64, f64)> {
     let with_receives = intervals.iter().flat_map(|seen| &seen.periods);
     let with_receives = with_receives.filter(|size| size.receives > 0.0);
     let (mut all, mut together, mut spent) = (0.0, 0.0, 0.0);
@@ -306,7 +312,9 @@ fn growth(intervals: &[&Seen]) -> Option<f64> {
     let turns = slope(intervals.iter().map(|seen| &seen.turns[..]))?;
     let periods = slope(intervals.iter().map(|seen| &seen.periods[..]))?;
     // Stretches that have no fixed cost do not share work: something else makes the long ones long.
-    (turns < spent / all && turns <= TURN_MAX * periods).then_some(turns)
+    let shares = turns < spent / all && turns <= TURN_MAX * periods;
+    let apart = (periods / turns).ln().max(0.0);
+    shares.then(|| (turns * (GROWTH_AT * apart).exp(), GROWTH_SD.hypot(APART * apart)))
 }
 
 /// The slope of the cost on the receives within the intervals. The variance of a stretch grows with
@@ -341,10 +349,12 @@ fn caught_up(intervals: &[&Seen]) -> Option<(f64, f64)> {
     let (of_large, cost) = large
         .fold((0.0, 0.0), |(receives, cost), size| (receives + size.receives, cost + size.cost));
     let is_loop = of_large >= IN_LARGE_MIN * n && cost > 0.0;
-    Some(match is_loop {
-        true => ((of_periods * cost / of_large).sqrt(), HELD_SD),
-        false => (of_periods, HELD_PERIODS_SD),
-    })
+    if !is_loop {
+        return Some((of_periods, HELD_PERIODS_SD));
+    }
+    let of_large = cost / of_large;
+    let apart = (of_periods / of_large).ln();
+    Some(((of_periods * of_large).sqrt(), HELD_SD.hypot(APART * apart)))
 }
 
 #[cfg(test)]
@@ -384,13 +394,18 @@ mod tests {
     }
 
     #[test]
-    fn the_growth_of_turns_is_what_a_request_costs() {
-        let found = estimate(&event_loop(10e-6, 14.4e-6)).unwrap();
+    fn growth_is_near_the_turns_and_covers_the_busy_periods() {
+        let found = estimate(&event_loop(10e-6, 10e-6)).unwrap();
         assert!((found.at_cap / 10e-6 - 1.0).abs() < 1e-9, "{found:?}");
         assert!(!found.held && found.by_chance < 1e-9, "{found:?}");
         assert!((found.sd - GROWTH_SD).abs() < 1e-9, "{found:?}");
+        // A quarter of the way to the periods.
+        let apart = estimate(&event_loop(10e-6, 16e-6)).unwrap();
+        let expected = 10e-6 * 1.6f64.powf(GROWTH_AT);
+        assert!((apart.at_cap / expected - 1.0).abs() < 1e-9, "{apart:?}");
+        assert!(apart.at_cap * (1.96 * apart.sd).exp() > 16e-6, "{apart:?}");
         // A request with two receives costs twice as much.
-        let twice = event_loop(10e-6, 14.4e-6);
+        let twice = event_loop(10e-6, 10e-6);
         let twice = Seen { requests: 0.5 * twice.requests, ..twice };
         let found = estimate(&twice).unwrap();
         assert!((found.at_cap / 20e-6 - 1.0).abs() < 1e-9, "{found:?}");
@@ -454,7 +469,7 @@ mod tests {
     /// much.
     #[test]
     fn receives_of_a_helper_cost_what_they_cost() {
-        let alone = event_loop(10e-6, 14.4e-6);
+        let alone = event_loop(10e-6, 10e-6);
         let helper = |cost: f64| {
             let n = 0.5 * alone.requests;
             let receives = alone.receives + n;
