@@ -8,8 +8,8 @@
 //!
 //! - **growth**: what one more receive adds to a turn, `cost = a + b·k`, within each interval. It
 //!   needs no change of the rate. A turn without a receive belongs to the one before it, so that
-//!   work which a server does in a later turn than the receive is in `b`, unless that turn has
-//!   receives of its own. What one more receive adds to a busy period has all of that work, but is
+//!   work which a server does in a later turn than the receive is in `b`, unless that turn
+//!   receives, too. What one more receive adds to a busy period has all of that work, but is
 //!   more, because a long period has more turns. The estimate is near the turns, and its error
 //!   covers a part of the difference. If the busy periods grow by less than the turns, they do not
 //!   share work;
@@ -39,7 +39,7 @@ use crate::sums::Sums;
 const GROWTH_SD: f64 = 0.12;
 const HELD_SD: f64 = 0.12;
 const HELD_PERIODS_SD: f64 = 0.18;
-/// Where the estimate by growth is between the turns (0) and the busy periods (1), on the logarithm.
+/// Where the estimate by growth is, on the logarithm: at 0 by the turns, at 1 by the busy periods.
 const GROWTH_AT: f64 = 0.25;
 /// Which part of the difference of two figures that bound an estimate is its sd.
 const APART: f64 = 0.5;

@@ -544,7 +544,7 @@ mod tests {
         assert!(line.is_none() && capacity.value.is_none() && capacity.remark.is_some());
         // Holds need no rate that varies: here a request costs 20 us while the core catches up.
         let caught_up = (0..60).map(|k| if k % 4 == 0 { (400e-6, 20.0) } else { (0.0, 0.0) });
-        let held = Columns { caught_up: caught_up.collect(), ..columns(0.0) };
+        let held = Columns { caught_up: caught_up.collect(), ..columns(1.0) };
         let value = fitted(&held).1.value.expect("holds show it");
         assert!((value - 50_000.0).abs() < 1_000.0, "{value}");
         // Two cores share the requests: the capacity was that of one.

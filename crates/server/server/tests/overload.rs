@@ -1,6 +1,6 @@
 //! Load on a real core: clients that pipeline endlessly keep it busy. Requests for an upstream are
-//! shed, hits are served, and the overload ends when the clients leave. And a core that holds itself
-//! counts what it costs to catch up.
+//! shed, hits are served, and the overload ends when the clients leave. And a core that holds
+//! itself counts what it costs to catch up.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -60,6 +60,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
                 "change",
                 "control",
                 "descriptors",
+                "hold",
                 "limits",
                 "log_to",
                 "start_error",
