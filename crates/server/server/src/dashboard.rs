@@ -542,13 +542,13 @@ mod tests {
         assert_eq!(line.map(|line| line.points.len()), Some(60));
         let (line, capacity) = fitted(&columns(0.0));
         assert!(line.is_none() && capacity.value.is_none() && capacity.remark.is_some());
-        // Holds need no rate that varies: here a request costs 20 us while the core catches up.
-        let caught_up = (0..60).map(|k| if k % 4 == 0 { (400e-6, 20.0) } else { (0.0, 0.0) });
+        // Holds need no rate that varies: here a request costs 80 us while the core catches up.
+        let caught_up = (0..60).map(|k| if k % 4 == 0 { (1.6e-3, 20.0) } else { (0.0, 0.0) });
         let held = Columns { caught_up: caught_up.collect(), ..columns(1.0) };
         let value = fitted(&held).1.value.expect("holds show it");
-        assert!((value - 50_000.0).abs() < 1_000.0, "{value}");
+        assert!((value - 12_500.0).abs() < 250.0, "{value}");
         // Two cores share the requests: the capacity was that of one.
         let value = fitted(&Columns { share: 0.5, ..held }).1.value.expect("holds show it");
-        assert!((value - 100_000.0).abs() < 2_000.0, "{value}");
+        assert!((value - 25_000.0).abs() < 500.0, "{value}");
     }
 }

@@ -21,8 +21,8 @@ const JITTER: f64 = 0.25;
 const BUSY_MAX_PPM: u64 = 700_000;
 /// A core that has not caught up after so many turns is not watched any longer.
 const TURNS_MAX: usize = 1_000;
-/// Least part of the answers that are hits. A miss costs the core time before and after its upstream
-/// answers, of which only one may be in the time of catching up.
+/// Least part of the answers that are hits. A miss costs the core time before and after its
+/// upstream answers, of which only one may be in the time of catching up.
 const HITS_MIN: f64 = 0.9;
 
 /// What a core has done so far.
