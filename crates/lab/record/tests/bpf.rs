@@ -494,8 +494,8 @@ fn turns_and_busy_periods_have_the_receives_of_the_event_loop_and_of_its_client(
     assert!(trial.stretches().iter().all(|row| !row.held));
 }
 
-/// Python's asyncio answers in the turn after that of the receive: a request seemed to cost it a
-/// third of what it does.
+/// Python's asyncio answers in the turn after that of the receive: a request seemed to cost a third
+/// of its true cost.
 #[test]
 fn a_turn_without_a_receive_belongs_to_the_one_before() {
     let Some(trial) = recorded("later") else { return };

@@ -2,7 +2,7 @@
 //!
 //! A *turn* is what a thread does between two returns of a call that waits for events:
 //! `epoll_wait`, `poll`, `select`, `io_uring_enter` and their variants. Turns without a receive
-//! belong to the one before, because some servers do there what a receive asks for. A *busy
+//! belong to the turn before, because some servers do there what the receive asks for. A *busy
 //! period* is what any thread does from a wake to its next sleep. A preemption ends neither. A turn
 //! that ends with a sleep ends there. Both are *stretches*, and the size of a stretch is the number
 //! of receives with data in it.

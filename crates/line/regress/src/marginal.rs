@@ -41,6 +41,7 @@ const HELD_SD: f64 = 0.12;
 const HELD_PERIODS_SD: f64 = 0.18;
 /// Where the estimate by growth is, on the logarithm: at 0 by the turns, at 1 by the busy periods.
 const GROWTH_AT: f64 = 0.25;
+const _: () = assert!(GROWTH_AT >= 0.0 && GROWTH_AT <= 1.0);
 /// Which part of the difference of two figures that bound an estimate is its sd.
 const APART: f64 = 0.5;
 /// A receive adds at most so many times as much to a turn as to a busy period, by chance. If it
@@ -175,7 +176,7 @@ impl Marginal {
 
     /// The estimate of a server that holds itself, by the CPU seconds and the requests of catching
     /// up in each second. `None` if there was not enough to catch up with: a request that waits
-    /// alone costs what it costs at low load.
+    /// alone costs as much as at low load.
     #[must_use]
     pub fn caught_up(each: &[(f64, f64)]) -> Option<Marginal> {
         let large = each.iter().filter(|(_, requests)| *requests >= LARGE);
@@ -296,7 +297,7 @@ impl Others {
     }
 }
 
-/// What one more receive adds to a turn, and the sd of its logarithm.
+/// What one more receive adds to a turn, and the sd of the logarithm of this cost.
 fn growth(intervals: &[&Seen]) -> Option<(f64, f64)> {
     let with_receives = intervals.iter().flat_map(|seen| &seen.periods);
     let with_receives = with_receives.filter(|size| size.receives > 0.0);
@@ -337,7 +338,7 @@ fn slope<'s>(intervals: impl Iterator<Item = &'s [OfSize]>) -> Option<f64> {
     (xx > 0.0 && xy > 0.0).then_some(xy / xx)
 }
 
-/// What a receive costs while the server catches up, and the sd of its logarithm.
+/// What a receive costs while the server catches up, and the sd of the logarithm of this cost.
 fn caught_up(intervals: &[&Seen]) -> Option<(f64, f64)> {
     let n = total(intervals, |seen| receives(&seen.held_periods));
     let of_periods = total(intervals, |seen| cost(&seen.held_periods)) / n;

@@ -376,6 +376,7 @@ impl Dashboard {
                 (own, all) = (own + f64::from(core.requests), all + rate);
             }
         }
+        debug_assert!(own <= all, "a core has no more requests than all cores");
         columns.share = if all > 0.0 { own / all } else { 1.0 };
         columns
     }

@@ -6,6 +6,7 @@
 //!
 //! What never happens: a busy core is held; a hold is longer than the setting says.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -48,14 +49,11 @@ impl Done {
 /// Holds the core as long as it serves.
 pub(crate) async fn hold_now_and_then(worker: Rc<Worker>) {
     let counters = &worker.io.counters;
-    let mut random = time::now().as_ns() | 1;
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
     loop {
-        // Marsaglia's xorshift.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let part = (random >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-        time::sleep(EVERY.mul_f64(1.0 + JITTER * part)).await;
+        // The clock alone would be in step with what happens at even times.
+        let random = hasher.hash_one(time::now().as_ns()) as f64 / u64::MAX as f64;
+        time::sleep(EVERY.mul_f64(1.0 + JITTER * (2.0 * random - 1.0))).await;
         let length = worker.io.limits().limits.hold;
         if length.is_zero() || counters.core.busy_ppm.get() > BUSY_MAX_PPM {
             continue;

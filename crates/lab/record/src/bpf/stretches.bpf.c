@@ -3,7 +3,7 @@
  *
  * A turn is what a thread does from the return of a call that waits for events to the next such
  * return, or to the thread's sleep. Some servers do in a later turn what a receive asks for. So turns
- * without a receive belong to the one before: a turn is summed up when the thread sleeps, or when it
+ * without a receive belong to the turn before: a turn is summed up when the thread sleeps, or when it
  * receives after another return. A busy period is what a thread does from a wake to its next sleep: a
  * switch to another thread ends it, unless the thread was preempted or yielded. The size of either is
  * the number of receives with data in it.
@@ -61,8 +61,6 @@ struct thread {
 	u8 in_period;
 	/* Whether the thread has received nothing since the last return. */
 	u8 returned;
-	/* Whether the thread has slept since the last return. */
-	u8 slept;
 	/* Whether it works off what came while the server was held. */
 	u8 held;
 	u8 turn_kind;
@@ -120,7 +118,7 @@ ALWAYS_INLINE struct thread *thread_of(u32 tid, u64 now)
 	struct thread *thread = map_lookup(&threads, &tid);
 
 	if (!thread) {
-		struct thread first = { .on_ns = now, .slept = 1 };
+		struct thread first = { .on_ns = now };
 		if (map_update(&threads, &tid, &first, NOEXIST))
 			count_unseen(NO_ROOM_THREADS);
 		thread = map_lookup(&threads, &tid);
@@ -184,17 +182,13 @@ ALWAYS_INLINE void begin_turn(struct thread *thread, u64 cpu_ns, u32 kind)
 /* The first receive since the last return: that return began another turn. */
 ALWAYS_INLINE void receives_again(struct thread *thread)
 {
-	u64 cpu_ns = thread->returned_cpu_ns;
-
 	thread->returned = 0;
-	if (!thread->in_turn || thread->turn.turns < 2)
-		return;
-	/* Turns before the first receive remain a part of it: the wake is in them. */
-	if (!(thread->turn.clients + thread->turn.upstreams))
+	/* Turns before the first receive remain a part of its turn: the wake is in them. */
+	if (!thread->in_turn || !(thread->turn.clients + thread->turn.upstreams))
 		return;
 	thread->turn.turns--;
-	end_turn(thread, cpu_ns);
-	begin_turn(thread, cpu_ns, TURN);
+	end_turn(thread, thread->returned_cpu_ns);
+	begin_turn(thread, thread->returned_cpu_ns, TURN);
 	thread->turn.turns = 1;
 }
 
@@ -231,13 +225,13 @@ int turned(u64 *ctx)
 		return 0;
 	u64 cpu_ns = cpu_time(thread, now);
 	sums->turns++;
+	/* Only a sleep leaves a thread without a turn. */
 	if (!thread->in_turn)
-		begin_turn(thread, cpu_ns, thread->slept ? FIRST_TURN : TURN);
+		begin_turn(thread, cpu_ns, FIRST_TURN);
 	thread->turn.turns++;
 	thread->period.turns++;
 	thread->returned_cpu_ns = cpu_ns;
 	thread->returned = 1;
-	thread->slept = 0;
 	return 0;
 }
 
@@ -296,7 +290,6 @@ ALWAYS_INLINE void leaves(struct task_struct *task, int preempted, u64 now)
 			add(&thread->period, thread->cpu_ns, PERIOD, thread->held);
 		begin(&thread->period, thread->cpu_ns);
 		thread->in_period = 1;
-		thread->slept = 1;
 		if (thread->held) {
 			u32 only = 0;
 			struct control *control = map_lookup(&controls, &only);
