@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::record::{Ended, HoldSpec, ProfileSpec, Spec, Summary};
+use ::record::{Ended, ProfileSpec, Spec, Summary};
 use ::report::{Analysis, CapacityFigure, Options};
 use command::failure::{Failure, misuse};
 use command::output;
@@ -61,11 +61,7 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     if let Some(several) = ::record::several_servers(&spec.target).map_err(failure)? {
         eprintln!("plimsoll: {several}");
     }
-    spec.hold = flags.hold.map(|length| HoldSpec {
-        length,
-        every: flags.hold_every,
-        budget: flags.hold_budget / 100.0,
-    });
+    spec.hold = flags.holds.spec(spec.duration).map_err(misuse)?;
     if let Some(hold) = &spec.hold {
         let said = ::record::how_to_hold(&spec.target, hold).map_err(failure)?;
         eprintln!("plimsoll: {said}");

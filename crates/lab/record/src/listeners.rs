@@ -1,12 +1,16 @@
-//! Where processes listen, which distinguishes several servers of one name.
+//! Where processes listen, which distinguishes several servers of one name; and how often their
+//! accept queues were full.
 //!
 //! A server is a process of that name whose parent is not followed, with its descendants. Two that
 //! share a listening socket or an address (`SO_REUSEPORT`) are one server. What never happens: a
 //! process without any listening socket is taken for a server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use trial::NOTE_ACCEPT_QUEUE;
 
 /// The most servers that are named.
 const NAMED_MAX: usize = 5;
@@ -46,6 +50,52 @@ pub(crate) fn ports(pids: &[u32]) -> Vec<u16> {
     let ports = addresses.filter_map(|(_, at)| at.parse::<SocketAddr>().ok());
     let ports: BTreeSet<u16> = ports.map(|address| address.port()).collect();
     ports.into_iter().collect()
+}
+
+/// How often an accept queue was full, by the counters of the network namespaces in which the
+/// processes were at the start.
+pub(crate) struct AcceptQueues {
+    /// A file of each namespace, which stays readable when the process has ended, and its counter
+    /// at the start.
+    counters: Vec<(File, u64)>,
+}
+
+impl AcceptQueues {
+    pub(crate) fn start(pids: &[u32]) -> AcceptQueues {
+        let mut seen = BTreeSet::new();
+        let own = pids.iter().filter(|pid| {
+            fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|name| seen.insert(name))
+        });
+        let counters = own.filter_map(|pid| {
+            let mut file = File::open(format!("/proc/{pid}/net/netstat")).ok()?;
+            let before = overflows(&mut file)?;
+            Some((file, before))
+        });
+        AcceptQueues { counters: counters.collect() }
+    }
+
+    /// The note, if one was full since the start.
+    pub(crate) fn note(&mut self) -> Option<String> {
+        let since = |(file, before): &mut (File, u64)| overflows(file)?.checked_sub(*before);
+        let times: u64 = self.counters.iter_mut().filter_map(since).sum();
+        (times > 0).then(|| format!("{NOTE_ACCEPT_QUEUE}{times}"))
+    }
+}
+
+/// The counter in a file of a network namespace.
+fn overflows(file: &mut File) -> Option<u64> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    listen_overflows(&text)
+}
+
+/// The counter `ListenOverflows` of `/proc/net/netstat`: a line with names, then one with values.
+fn listen_overflows(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split_ascii_whitespace().position(|name| name == "ListenOverflows")?;
+    values.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
 /// Merges those that share an address.
@@ -187,6 +237,21 @@ mod tests {
         );
         let many: Vec<Listening> = (0..8).map(|pid| listening(pid, &["a"])).collect();
         assert!(sentence(&many).ends_with("or 3 more"), "{}", sentence(&many));
+    }
+
+    #[test]
+    fn the_counter_of_full_accept_queues_is_found_by_its_name() {
+        let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 1 340 350\n\
+                    IpExt: InNoRoutes\nIpExt: 0\n";
+        assert_eq!(listen_overflows(text), Some(340));
+        for odd in ["", "TcpExt: ListenOverflows", "TcpExt: A\nTcpExt: 1", "TcpExt: A B\nTcpExt: "]
+        {
+            assert_eq!(listen_overflows(odd), None, "{odd}");
+        }
+        // Two processes of one namespace have one counter.
+        let own = std::process::id();
+        let queues = AcceptQueues::start(&[own, own]);
+        assert!(queues.counters.len() <= 1, "{}", queues.counters.len());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Unsupported};
 use crate::hold::{HoldSpec, Holds, HoldsMade};
 use crate::host;
-use crate::listeners;
+use crate::listeners::{self, AcceptQueues};
 use crate::machine::Machine;
 use crate::procfs;
 use crate::profile::{Profile, ProfileSpec};
@@ -70,8 +70,10 @@ const CLOCK_SET_NS: i64 = 100_000_000;
 /// How often turns and busy periods are sampled by default: the probes make system calls slower,
 /// and a tenth of the time has enough of them.
 pub const TURNS_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
-/// If the server is held, turns are counted in all intervals but the last of this many.
-const TURNS_BUT_LAST_OF: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
+/// If the server is held, turns are counted in all intervals but each fourth, which shows what
+/// counting costs.
+pub(crate) const TURNS_WITH_HOLDS: TurnsIn =
+    TurnsIn::AllButLastOf(NonZeroU32::new(4).expect("it is not zero"));
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -322,6 +324,7 @@ struct Recorder {
     counters: Option<Counters>,
     bpf: bpf::Samplers,
     holds: Option<Holds>,
+    accept_queues: AcceptQueues,
     /// Intervals that still wait for late lines.
     kept: VecDeque<Interval>,
     /// Losses since the last write, and in total.
@@ -374,7 +377,7 @@ impl Recorder {
         let format = requests.as_ref().and_then(Requests::format);
         let mut capabilities = host::capabilities(&pids);
         let turns = match spec.hold {
-            Some(_) => Some(TurnsIn::AllButLastOf(TURNS_BUT_LAST_OF)),
+            Some(_) => Some(TURNS_WITH_HOLDS),
             None => spec.turns_every.map(TurnsIn::FirstOf),
         };
         let (locks, files, redact) = (spec.locks, spec.files, spec.redact);
@@ -437,6 +440,7 @@ impl Recorder {
             counters: counters.and_then(Result::ok),
             bpf,
             holds: holds.and_then(Result::ok),
+            accept_queues: AcceptQueues::start(&pids),
             kept: VecDeque::new(),
             losses: BTreeMap::new(),
             all_losses: BTreeMap::new(),
@@ -773,6 +777,7 @@ impl Recorder {
     fn remark(&mut self) {
         let notes = &mut self.manifest.notes;
         notes.extend(self.bpf.notes());
+        notes.extend(self.accept_queues.note());
         let traffic = self.server.traffic;
         if traffic.started + traffic.ended > 0 {
             notes.push(format!("{} processes started, {} ended", traffic.started, traffic.ended));

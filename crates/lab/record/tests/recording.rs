@@ -8,6 +8,8 @@ mod common;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -222,6 +224,25 @@ fn the_end_of_the_process_ends_the_recording_with_a_complete_trial() {
     assert!(trial.complete());
     assert_eq!(trial.intervals().len() as u64, summary.intervals);
     assert_eq!(trial.manifest().notes, summary.notes);
+}
+
+#[test]
+fn connections_that_find_the_accept_queue_full_are_a_note_of_the_trial() {
+    let home = tempfile::tempdir().unwrap();
+    let puppet = Puppet::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // SAFETY: the descriptor is that of a listening socket, whose backlog may be changed.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let running = Running::start(spec(Target::Pid(puppet.pid()), None, home.path()));
+    running.next();
+    let address = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(50));
+    let connected: Vec<_> = (0..4).map(|_| connect()).collect();
+    assert!(connected.iter().any(Result::is_err), "the queue was never full");
+    let summary = running.stop();
+    let note = |note: &&String| note.starts_with(trial::NOTE_ACCEPT_QUEUE);
+    let times = summary.notes.iter().find(note).unwrap();
+    assert!(times[trial::NOTE_ACCEPT_QUEUE.len()..].parse::<u64>().unwrap() > 0, "{times}");
 }
 
 #[test]

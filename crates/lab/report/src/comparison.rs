@@ -194,7 +194,7 @@ fn saturation(found: &Comparison) -> Option<String> {
 }
 
 fn catching_up(found: &Ratio) -> String {
-    format!("{} for a request while the server catches up after a hold", ratio(found))
+    format!("{} for a request at saturation, by turns and after holds", ratio(found))
 }
 
 fn capacity(found: &Comparison) -> String {

@@ -20,7 +20,13 @@ pub(crate) fn sentence(analysis: &Analysis) -> String {
         (Some(answers), ResourceKind::Answering) => {
             format!(" The CPU is not the limit: {}.", answers.why())
         }
-        _ => String::new(),
+        _ => match analysis.resources.first().and_then(|limit| limit.takes_turns) {
+            Some(language) => format!(
+                " Its threads take turns: {language} runs the code of a process on one CPU at a \
+                 time."
+            ),
+            None => String::new(),
+        },
     };
     if capacity.model == MODEL_MEASURED {
         return format!("This {this} was saturated: it carries {text}.{why}");

@@ -52,7 +52,8 @@ pub use analysis::{
     QUANTITY_CAPACITY, Ratio, Recent, RecentInterval, RecentRate, RecentUse, Resource,
     ResourceKind, ResourceUses, RowKind, SameLoadCost, Saturation, Side, StackValue, Standing,
     Stretches, StretchesOfSize, TrialFacts, Upstream, Verdict, WaitFigures, Waits, WaitsAtPlace,
-    WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent, uses, what_if,
+    WaitsOfKind, WakesLine, WhatIf, analyse, at_saturation, compare, frame_label, recent, uses,
+    what_if,
 };
 pub use comparison::{answer, html_comparison, terminal_comparison, terminal_what_if};
 pub use drawing::format;

@@ -275,7 +275,7 @@ fn a_request_that_costs_more_after_holds_is_a_regression() {
     let worse = Made { after_holds_us: Some(12.0), wakes: 0.6, ..MADE };
     let found = compared(&before, &worse);
     assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
-    assert_eq!(found.why, "a request costs 20 % more while the server catches up after a hold");
+    assert_eq!(found.why, "a request costs 20 % more at saturation, by turns and after holds");
     let text = terminal_comparison(&found, 100);
     assert!(text.contains("After holds"), "{text}");
     let better = Made { after_holds_us: Some(8.0), ..MADE };

@@ -318,6 +318,9 @@ fn causes_are_found_before_statistics() {
         assert_eq!(analysis.causes[0].to_string(), analysis.capacity.reason.clone().unwrap());
         (analysis.causes[0].kind, analysis.causes[0].text.clone())
     };
+    let kinds = |made: &Made| -> Vec<&'static str> {
+        analysed(made, &Options::default()).causes.iter().map(|cause| cause.kind).collect()
+    };
     let silent = || {
         let mut made = published_1998();
         made.intervals.iter_mut().for_each(|interval| {
@@ -343,6 +346,11 @@ fn causes_are_found_before_statistics() {
     let mut made = silent();
     made.manifest.notes.push(format!("{}no line of it is a request", trial::NOTE_CAUSE));
     assert_eq!(reason(&made), ("recorded", "no line of it is a request".to_string()));
+
+    let mut made = published_1998();
+    assert!(!kinds(&made).contains(&"accept_queue_full"));
+    made.manifest.notes.push(format!("{}1340", trial::NOTE_ACCEPT_QUEUE));
+    assert!(kinds(&made).contains(&"accept_queue_full"));
 
     let mut made = silent();
     assert_eq!(reason(&made).0, "log_not_written");
@@ -494,6 +502,9 @@ fn python_has_one_cpu_for_each_process() {
         let all = analysis.resources.iter().find(|one| one.kind == ResourceKind::Server).unwrap();
         let text = terminal(&analysis, 200);
         let says = text.contains("runs the code of a process on one CPU, however many");
+        let limits = analysis.resources[0].kind == ResourceKind::Server;
+        let turns = answer(&analysis).contains("Its threads take turns: Python runs the code");
+        assert_eq!(turns, limits && all.cap == 1.0, "{text}");
         (all.cap, says)
     };
     assert_eq!(limit("/usr/bin/python3.11", 2), (1.0, true));

@@ -53,7 +53,8 @@ pub use digest::stable_hash;
 pub use error::Error;
 pub use model::{
     Amendment, Capability, CpuModes, Host, Interval, LatencyRow, LatencySource, Loss, Manifest,
-    Modes, NOTE_CAUSE, Prediction, ProcessTimes, Server, ThreadTimes,
+    Modes, NOTE_ACCEPT_QUEUE, NOTE_CAUSE, Prediction, ProcessTimes, Server, ThreadTimes,
+    accept_queue_full,
 };
 pub use reader::Trial;
 pub use schema::SCHEMA_VERSION;

@@ -44,6 +44,14 @@ pub struct Manifest {
 
 /// The note with a reason why no request is in any interval begins so.
 pub const NOTE_CAUSE: &str = "no requests: ";
+/// The note with the number of times that an accept queue was full begins so.
+pub const NOTE_ACCEPT_QUEUE: &str = "times that an accept queue was full: ";
+
+/// How often an accept queue was full, by the notes.
+#[must_use]
+pub fn accept_queue_full(manifest: &Manifest) -> Option<u64> {
+    manifest.notes.iter().find_map(|note| note.strip_prefix(NOTE_ACCEPT_QUEUE)?.parse().ok())
+}
 
 /// The label that overrides the name of the server.
 const LABEL_SERVER: &str = "server";

@@ -1,4 +1,5 @@
-//! Trials made coarser, cut and joined, for recordings of days and weeks.
+//! Trials made coarser, cut and joined, for recordings of days and weeks; and trials with the
+//! requests of another source, or without what follows holds.
 //!
 //! Thinning merges neighbouring intervals: lengths, CPU times, requests, classes and devices are
 //! added up, histograms of latencies are merged, and of a gauge (processes, memory, descriptors)
@@ -20,7 +21,8 @@ use hdrhistogram::Histogram;
 use crate::classes::ClassRow;
 use crate::error::Error;
 use crate::model::{
-    CpuModes, Interval, LatencyRow, LatencySource, Loss, Modes, ProcessTimes, ThreadTimes,
+    CpuModes, Interval, LatencyRow, LatencySource, Loss, Modes, NOTE_ACCEPT_QUEUE, ProcessTimes,
+    ThreadTimes, accept_queue_full,
 };
 use crate::reader::Trial;
 use crate::resources::DeviceUse;
@@ -124,6 +126,23 @@ impl Trial {
         self
     }
 
+    /// The requests of each interval are those that another source counted, such as the generator
+    /// of the load.
+    #[must_use]
+    pub fn with_requests(mut self, of: impl Fn(&Interval) -> f64) -> Trial {
+        for interval in &mut self.intervals {
+            (interval.requests, interval.rate_valid) = (of(interval), true);
+        }
+        self
+    }
+
+    /// Without what was seen after holds, as if only turns and busy periods had been counted.
+    #[must_use]
+    pub fn without_holds(mut self) -> Trial {
+        self.stretches.retain(|row| !row.held);
+        self
+    }
+
     /// Trials of one server as one trial with this name, in the order of their times, with a gap
     /// between them. The description is that of the last. `None` without a trial.
     #[must_use]
@@ -133,6 +152,7 @@ impl Trial {
         let mut next = 0;
         let mut created_ns = None;
         let mut losses: BTreeMap<String, Loss> = BTreeMap::new();
+        let mut full = 0;
         for trial in trials {
             created_ns.get_or_insert(trial.manifest.created_ns);
             let move_by = |index: &mut u64| *index += next;
@@ -151,8 +171,14 @@ impl Trial {
                 let sum = losses.entry(loss.kind.clone()).or_default();
                 *sum = Loss { count: sum.count + loss.count, ..loss };
             }
+            full += accept_queue_full(&trial.manifest).unwrap_or(0);
             joined.manifest = trial.manifest;
             next = end;
+        }
+        // The notes of the last trial are kept, but this one is a sum.
+        joined.manifest.notes.retain(|note| !note.starts_with(NOTE_ACCEPT_QUEUE));
+        if full > 0 {
+            joined.manifest.notes.push(format!("{NOTE_ACCEPT_QUEUE}{full}"));
         }
         joined.manifest.created_ns = created_ns?;
         joined.losses = losses.into_values().collect();

@@ -155,7 +155,7 @@ pub use linear::{Design, LinearFit, least_squares};
 pub use load_line::{
     BUSY_BELOW, Fit, Headline, LoadLine, LoadLineInput, REACH_MIN, Trust, load_line,
 };
-pub use marginal::{Counting, Evidence, Marginal, OfSize, Seen};
+pub use marginal::{ByKind, Counting, Evidence, Marginal, OfKind, OfSize, Seen};
 pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
@@ -163,7 +163,7 @@ pub use robust::{Robust, mm};
 pub use same_load::{NotAlike, Run, SameLoad, SameLoadTerms, same_load};
 pub use sums::{Sums, SumsLine};
 pub use switchback::{
-    ROUNDS_MIN, ROUNDS_VERDICT_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,
+    ROUNDS_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, rounds_verdict_min, switchback,
 };
 pub use to_come::{AtRate, LatencyCurve, MetUpTo, PredictedLatency, Queue, rates_to_come};
 pub use unfit::Unfit;

@@ -39,6 +39,9 @@ use crate::sums::Sums;
 const GROWTH_SD: f64 = 0.12;
 const HELD_SD: f64 = 0.12;
 const HELD_PERIODS_SD: f64 = 0.18;
+/// The same for an event loop without growth. What hides its growth may be in what follows holds,
+/// too.
+const HELD_ODD_SD: f64 = 0.25;
 /// Where the estimate by growth is, on the logarithm: at 0 by the turns, at 1 by the busy periods.
 const GROWTH_AT: f64 = 0.25;
 const _: () = assert!(GROWTH_AT >= 0.0 && GROWTH_AT <= 1.0);
@@ -57,6 +60,8 @@ const PARTS: usize = 10;
 /// With fewer intervals the sd by chance is [`CHANCE_SD`].
 const PARTS_MIN: usize = 4;
 const CHANCE_SD: f64 = 0.15;
+/// The error by chance of a comparison is not believed to be less.
+const CHANCE_MIN: f64 = 0.01;
 /// Least part of the receives in busy periods with two and more: threads that block have one at a
 /// time, and a second receive is not a second request.
 const TOGETHER_MIN: f64 = 0.3;
@@ -142,36 +147,48 @@ impl Marginal {
     #[must_use]
     pub fn of(evidence: &Evidence) -> Option<Marginal> {
         let all: Vec<&Seen> = evidence.intervals.iter().collect();
-        let found = Marginal::by(&all)?;
-        let by_chance = found.by_chance(&all);
-        let found = Marginal { sd: found.sd.hypot(by_chance), by_chance, ..found };
+        let found = match Marginal::by_kind(&all) {
+            (Some(grown), Some(held)) => grown.and(held),
+            (None, Some(held)) if caught_up(&all).is_some_and(|seen| seen.is_loop) => {
+                Marginal { sd: held.sd.max(HELD_ODD_SD), ..held }
+            }
+            (grown, held) => grown.or(held)?,
+        };
         Some(evidence.counting.map_or(found, |counting| found.without(counting)))
     }
 
-    /// The estimate by these intervals, without what chance adds to its error.
-    fn by(intervals: &[&Seen]) -> Option<Marginal> {
-        let others = Others::of(intervals);
-        let marginal = |at_cap: f64, sd, held| {
-            let usable = at_cap.is_finite() && at_cap > 0.0;
-            usable.then_some(Marginal { at_cap, sd, by_chance: 0.0, held })
+    /// The estimates by growth and by catching up.
+    fn by_kind(intervals: &[&Seen]) -> (Option<Marginal>, Option<Marginal>) {
+        let by = |kind: fn(&[&Seen]) -> Option<Marginal>| {
+            let found = kind(intervals)?;
+            let of = |others: &[&Seen]| Some(kind(others)?.at_cap);
+            let by_chance = jackknife(found.at_cap, intervals, of);
+            Some(Marginal { sd: found.sd.hypot(by_chance), by_chance, ..found })
         };
-        let served = others.served / total(intervals, |seen| seen.requests);
-        let grown = growth(intervals).and_then(|(of_receive, sd)| {
-            let (without, with) = others.of_request(of_receive);
-            let (low, high) = (served * of_receive + without, served * of_receive + with);
-            marginal((low * high).sqrt(), sd.hypot(APART * (high / low).ln()), false)
-        });
-        let held = caught_up(intervals)
-            .and_then(|(of_receive, sd)| marginal(served * of_receive + others.held, sd, true));
-        match (grown, held) {
-            (Some(grown), Some(held)) => Some(grown.and(held)),
-            (grown, held) => grown.or(held),
-        }
+        (by(Marginal::by_growth), by(Marginal::by_holds))
     }
 
-    /// The sd by chance.
-    fn by_chance(&self, intervals: &[&Seen]) -> f64 {
-        jackknife(self.at_cap, intervals, |others| Some(Marginal::by(others)?.at_cap))
+    fn known(at_cap: f64, sd: f64, held: bool) -> Option<Marginal> {
+        let usable = at_cap.is_finite() && at_cap > 0.0;
+        usable.then_some(Marginal { at_cap, sd, by_chance: 0.0, held })
+    }
+
+    /// The estimate by growth in these intervals, without what chance adds to its error.
+    fn by_growth(intervals: &[&Seen]) -> Option<Marginal> {
+        let (receive, sd) = growth(intervals)?;
+        let others = Others::of(intervals);
+        let served = others.served / total(intervals, |seen| seen.requests);
+        let (without, with) = others.of_request(receive);
+        let (low, high) = (served * receive + without, served * receive + with);
+        Marginal::known((low * high).sqrt(), sd.hypot(APART * (high / low).ln()), false)
+    }
+
+    /// The same by catching up.
+    fn by_holds(intervals: &[&Seen]) -> Option<Marginal> {
+        let others = Others::of(intervals);
+        let served = others.served / total(intervals, |seen| seen.requests);
+        let CaughtUp { receive, sd, .. } = caught_up(intervals)?;
+        Marginal::known(served * receive + others.held, sd, true)
     }
 
     /// The estimate of a server that holds itself, by the CPU seconds and the requests of catching
@@ -215,6 +232,52 @@ impl Marginal {
             by_chance: ((1.0 - part) * self.by_chance).hypot(part * other.by_chance),
             held: self.held || other.held,
         }
+    }
+}
+
+/// A cost and its error by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OfKind {
+    /// The cost of a request at the cap, CPU seconds.
+    pub cost: f64,
+    /// Sd of its logarithm by chance.
+    pub by_chance: f64,
+}
+
+/// What a request costs at the cap by each kind of evidence, with what counting costs. What one
+/// kind has wrong, it has wrong in two recordings of a server, so that each kind can be compared
+/// with itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ByKind {
+    /// By growth.
+    pub growth: Option<OfKind>,
+    /// By catching up after holds.
+    pub holds: Option<OfKind>,
+}
+
+impl ByKind {
+    /// The costs by this evidence.
+    #[must_use]
+    pub fn of(evidence: &Evidence) -> ByKind {
+        let all: Vec<&Seen> = evidence.intervals.iter().collect();
+        let (growth, holds) = Marginal::by_kind(&all);
+        let kind = |one: Marginal| OfKind { cost: one.at_cap, by_chance: one.by_chance };
+        ByKind { growth: growth.map(kind), holds: holds.map(kind) }
+    }
+
+    /// The logarithm of these costs over those before, and its sd by chance: the mean of the kinds
+    /// that both have, weighted by their variances. `None` if they have none in common.
+    #[must_use]
+    pub fn over(&self, before: &ByKind) -> Option<(f64, f64)> {
+        let (mut weights, mut sum) = (0.0, 0.0);
+        for (after, before) in [(self.growth, before.growth), (self.holds, before.holds)] {
+            if let Some((after, before)) = after.zip(before) {
+                let sd = after.by_chance.hypot(before.by_chance).max(CHANCE_MIN);
+                weights += sd.powi(-2);
+                sum += (after.cost / before.cost).ln() * sd.powi(-2);
+            }
+        }
+        (weights > 0.0).then(|| (sum / weights, weights.powf(-0.5)))
     }
 }
 
@@ -338,8 +401,17 @@ fn slope<'s>(intervals: impl Iterator<Item = &'s [OfSize]>) -> Option<f64> {
     (xx > 0.0 && xy > 0.0).then_some(xy / xx)
 }
 
-/// What a receive costs while the server catches up, and the sd of the logarithm of this cost.
-fn caught_up(intervals: &[&Seen]) -> Option<(f64, f64)> {
+/// What was seen of a server that catches up.
+struct CaughtUp {
+    /// The cost of a receive.
+    receive: f64,
+    /// The sd of its logarithm, without what chance adds.
+    sd: f64,
+    /// Whether it is an event loop, which has large turns then.
+    is_loop: bool,
+}
+
+fn caught_up(intervals: &[&Seen]) -> Option<CaughtUp> {
     let n = total(intervals, |seen| receives(&seen.held_periods));
     let of_periods = total(intervals, |seen| cost(&seen.held_periods)) / n;
     if !of_periods.is_finite() || of_periods <= 0.0 {
@@ -351,11 +423,12 @@ fn caught_up(intervals: &[&Seen]) -> Option<(f64, f64)> {
         .fold((0.0, 0.0), |(receives, cost), size| (receives + size.receives, cost + size.cost));
     let is_loop = of_large >= IN_LARGE_MIN * n && cost > 0.0;
     if !is_loop {
-        return Some((of_periods, HELD_PERIODS_SD));
+        return Some(CaughtUp { receive: of_periods, sd: HELD_PERIODS_SD, is_loop });
     }
     let of_large = cost / of_large;
     let apart = (of_periods / of_large).ln();
-    Some(((of_periods * of_large).sqrt(), HELD_SD.hypot(APART * apart)))
+    let receive = (of_periods * of_large).sqrt();
+    Some(CaughtUp { receive, sd: HELD_SD.hypot(APART * apart), is_loop })
 }
 
 #[cfg(test)]
@@ -437,6 +510,12 @@ mod tests {
         assert_eq!(estimate(&busy), None);
         // Turns that grow by more than the busy periods around them.
         assert_eq!(estimate(&event_loop(12e-6, 10e-6)), None);
+        // What makes the stretches long may be in what follows holds, too.
+        let mut held = event_loop(12e-6, 10e-6);
+        held.held_turns = vec![of(100.0, 30.0, 10e-6)];
+        held.held_periods = vec![of(100.0, 31.0, 10e-6)];
+        let sd = estimate(&held).unwrap().sd;
+        assert!((sd - HELD_ODD_SD).abs() < 1e-9, "{sd}");
         assert!(estimate(&event_loop(10.5e-6, 10e-6)).is_some(), "by chance");
     }
 
@@ -464,6 +543,32 @@ mod tests {
         held.held_others = vec![of(100.0, 31.0, 2e-6)];
         let found = estimate(&held).unwrap();
         assert!((found.at_cap / 14e-6 - 1.0).abs() < 1e-9, "{found:?}");
+        // Growth and what counting costs change the estimate, but not the figure to compare.
+        let grown = Seen { periods: sizes(40e-6, 5e-6), turns: sizes(5e-6, 5e-6), ..held };
+        let both = estimate(&grown).unwrap().at_cap;
+        let alone = ByKind::of(&seen(&grown));
+        let (growth, holds) = (alone.growth.unwrap().cost, alone.holds.unwrap().cost);
+        assert!(growth < both && both < holds, "{both} {alone:?}");
+        assert!((holds / 14e-6 - 1.0).abs() < 1e-9, "{alone:?}");
+        assert_eq!(ByKind::of(&seen(&event_loop(10e-6, 10e-6))).holds, None);
+    }
+
+    /// A side whose holds showed nothing was compared by another kind than the other side.
+    #[test]
+    fn each_kind_is_compared_with_itself() {
+        let of = |cost: f64, by_chance: f64| Some(OfKind { cost, by_chance });
+        let before = ByKind { growth: of(10e-6, 0.03), holds: of(16e-6, 0.04) };
+        let after = ByKind { growth: of(11e-6, 0.04), holds: of(17.6e-6, 0.03) };
+        let (change, sd) = after.over(&before).unwrap();
+        assert!((change - 1.1f64.ln()).abs() < 1e-9, "{change}");
+        assert!((sd - 0.05 / 2.0f64.sqrt()).abs() < 1e-9, "{sd}");
+        let unheld = ByKind { holds: None, ..after };
+        let (change, sd) = unheld.over(&before).unwrap();
+        assert!((change - 1.1f64.ln()).abs() < 1e-9 && (sd - 0.05).abs() < 1e-9, "{change} {sd}");
+        assert_eq!(unheld.over(&ByKind { growth: None, ..before }), None);
+        // The kind that chance moves less counts more.
+        let wild = ByKind { holds: of(32e-6, 0.5), ..after };
+        assert!(wild.over(&before).unwrap().0 < 1.12f64.ln());
     }
 
     /// The log daemon of Squid receives what Squid logs: a request seemed to cost 1.6 times as

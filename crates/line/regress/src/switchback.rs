@@ -14,8 +14,8 @@
 //!
 //! **The verdict.** A change needs both an interval that excludes 1 and a p of at most 1 - level.
 //! "No change" is not the absence of a change but an interval within the margin
-//! ([`crate::equivalent`]). Fewer than [`ROUNDS_VERDICT_MIN`] rounds have too few assignments for a
-//! p of 5 %.
+//! ([`crate::equivalent`]). Fewer than [`rounds_verdict_min`] rounds have too few assignments for
+//! that p.
 
 use serde::Serialize;
 
@@ -26,9 +26,6 @@ use crate::{Interval, Unfit, equivalent};
 
 /// Fewest rounds for a meaningful interval.
 pub const ROUNDS_MIN: usize = 4;
-/// Fewest rounds that can show a change at 95 %. With 4 rounds there are 16 assignments, and the
-/// smallest p is 2 of 16.
-pub const ROUNDS_VERDICT_MIN: usize = 6;
 /// Up to this many rounds all assignments are enumerated; above it, [`ASSIGNMENTS_DRAWN`] are
 /// drawn.
 const ROUNDS_ENUMERATED_MAX: usize = 16;
@@ -85,6 +82,15 @@ pub enum SwitchbackVerdict {
     Inconclusive,
 }
 
+/// Fewest rounds, an even number, that can show a change at this level. With 4 rounds there are 16
+/// assignments, and the smallest p is 2 of 16, so that 95 % needs 6 rounds.
+#[must_use]
+pub fn rounds_verdict_min(level: f64) -> usize {
+    let smallest_p = |rounds: &usize| 2.0_f64.powi(1 - i32::try_from(*rounds).unwrap_or(i32::MAX));
+    let mut even = (ROUNDS_MIN..=ROUNDS_ENUMERATED_MAX).step_by(2);
+    even.find(|rounds| smallest_p(rounds) <= 1.0 - level).unwrap_or(ROUNDS_ENUMERATED_MAX)
+}
+
 /// Compares rounds of (A, B), in the order in which they were run.
 ///
 /// # Errors
@@ -119,6 +125,27 @@ pub fn switchback(rounds: &[(f64, f64)], terms: &SwitchbackTerms) -> Result<Swit
         margin: terms.margin,
         verdict: verdict((low, high), p, terms),
     })
+}
+
+impl Switchback {
+    /// What this cost and another one of the same rounds show together. Where one is higher and the
+    /// other lower, B costs more: a user would not want that unseen. If the other one is not known,
+    /// or from too few rounds, only a higher cost is a verdict: a B that cannot be measured must
+    /// not pass.
+    ///
+    /// For a rate of false alarms, the level of both must be that of half the rate (Bonferroni).
+    #[must_use]
+    pub fn with(&self, other: Option<&Switchback>) -> SwitchbackVerdict {
+        use SwitchbackVerdict::{Inconclusive, Less, More, NoChange};
+        let known = other.filter(|other| other.rounds >= rounds_verdict_min(other.level));
+        match (self.verdict, known.map(|other| other.verdict)) {
+            (More, _) | (_, Some(More)) => More,
+            (_, None) => Inconclusive,
+            (Less, _) | (_, Some(Less)) => Less,
+            (NoChange, Some(NoChange)) => NoChange,
+            (Inconclusive, _) | (_, Some(Inconclusive)) => Inconclusive,
+        }
+    }
 }
 
 fn verdict((low, high): (f64, f64), p: f64, terms: &SwitchbackTerms) -> SwitchbackVerdict {
@@ -242,6 +269,49 @@ mod tests {
         let tried = |logs: &[f64]| permutation_p(&logs[..16], 1);
         let drawn = permutation_p(&[&logs[..16], &[0.0]].concat(), 1);
         assert!((drawn - tried(&logs)).abs() < 0.02, "{drawn} and {}", tried(&logs));
+    }
+
+    #[test]
+    fn a_verdict_needs_more_rounds_at_a_higher_level() {
+        assert_eq!([0.9, 0.95, 0.975, 0.99].map(rounds_verdict_min), [6, 6, 8, 8]);
+        for level in [0.95, 0.975] {
+            let terms = SwitchbackTerms { level, ..TERMS };
+            let of = |rounds| switchback(&vec![(1.0, 2.0); rounds], &terms).unwrap().verdict;
+            let least = rounds_verdict_min(level);
+            assert_eq!(of(least), SwitchbackVerdict::More);
+            assert_eq!(of(least - 2), SwitchbackVerdict::Inconclusive);
+        }
+    }
+
+    #[test]
+    fn a_change_of_either_cost_is_a_change() {
+        use SwitchbackVerdict::{Inconclusive, Less, More, NoChange};
+        let terms = SwitchbackTerms { level: 0.975, ..TERMS };
+        let of = |by: f64| {
+            let rounds = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995, 1.0, 1.01].map(|a| (a, by * a));
+            switchback(&rounds, &terms).unwrap()
+        };
+        let wild = [0.8, 1.3, 0.9, 1.2, 0.7, 1.25, 1.0, 1.1].map(|a| (a, 1.0));
+        let unclear = switchback(&wild, &terms).unwrap();
+        let [same, more, less] = [1.0, 1.2, 0.8].map(of);
+        for (one, missing) in
+            [(&same, Inconclusive), (&less, Inconclusive), (&more, More), (&unclear, Inconclusive)]
+        {
+            assert_eq!(one.with(None), missing, "never known");
+            let few = Switchback { rounds: 6, ..same.clone() };
+            assert_eq!(one.with(Some(&few)), missing, "too few rounds");
+        }
+        for (one, other, both) in [
+            (&same, &same, NoChange),
+            (&same, &more, More),
+            (&less, &same, Less),
+            (&less, &more, More),
+            (&unclear, &less, Less),
+            (&same, &unclear, Inconclusive),
+        ] {
+            assert_eq!(one.with(Some(other)), both, "{one:?} {other:?}");
+            assert_eq!(other.with(Some(one)), both, "{other:?} {one:?}");
+        }
     }
 
     #[test]

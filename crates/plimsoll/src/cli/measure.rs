@@ -97,19 +97,8 @@ pub(crate) struct Record {
     /// Overwrite the trial if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
-    /// Keep the server from running for so long now and then: what it costs to catch up shows its
-    /// capacity at any load. Requests wait meanwhile; says how many before it begins (root)
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1,
-        default_missing_value = "5ms")]
-    pub(crate) hold: Option<Duration>,
-    /// With --hold: mean time from one hold to the next
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "hold",
-        default_value = "2s")]
-    pub(crate) hold_every: Duration,
-    /// With --hold: most of the time that the server is held
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, requires = "hold",
-        default_value = "1%")]
-    pub(crate) hold_budget: f64,
+    #[command(flatten)]
+    pub(crate) holds: Holds,
     /// End when half the width of the capacity's interval is at most this share of it: 10%
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) wait_until_known: Option<f64>,
@@ -183,6 +172,40 @@ impl Observed {
         spec.tls = self.tls;
         spec.sockets = self.access_log.is_none() && self.requests_from.is_none();
         spec
+    }
+}
+
+/// When and how long a recorded server is held: the flags that `record` and `switchback` share.
+#[derive(Debug, Args)]
+pub(crate) struct Holds {
+    /// Keep the server from running for so long now and then: what it costs to catch up shows its
+    /// capacity at any load. Requests wait meanwhile; says how many before it begins (root)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1,
+        default_missing_value = "5ms")]
+    pub(crate) hold: Option<Duration>,
+    /// With --hold: mean time from one hold to the next
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "hold",
+        default_value = "10s")]
+    pub(crate) hold_every: Duration,
+    /// With --hold: most of the time that the server is held
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, requires = "hold",
+        default_value = "1%")]
+    pub(crate) hold_budget: f64,
+}
+
+impl Holds {
+    /// What the flags say; `None` if the server is not to be held. Fails if a recording of this
+    /// length is too short for holds.
+    pub(crate) fn spec(
+        &self,
+        recorded: Option<Duration>,
+    ) -> Result<Option<::record::HoldSpec>, String> {
+        let (every, budget) = (self.hold_every, self.hold_budget / 100.0);
+        let spec = self.hold.map(|length| ::record::HoldSpec { length, every, budget });
+        if let Some((spec, recorded)) = spec.zip(recorded) {
+            spec.fits(recorded)?;
+        }
+        Ok(spec)
     }
 }
 
@@ -488,6 +511,8 @@ pub(crate) struct Switchback {
     pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) observed: Observed,
+    #[command(flatten)]
+    pub(crate) holds: Holds,
     /// If the server has no load yet: generate one with requests for this URL
     #[arg(long, requires = "rate", group = "requests", conflicts_with = "log_format")]
     pub(crate) url: Option<String>,

@@ -12,7 +12,9 @@
 //! Either the server has a load already, which its log or counter counts; or this process generates
 //! the load, the same in each period, and compares latencies too. CPU time and requests come from
 //! the recorder, which writes a temporary trial for each period. [`regress::switchback`] does the
-//! statistics.
+//! statistics. With `--hold` the server is held now and then, and what a request costs at
+//! saturation is compared, too, by turns and by what follows holds: on a quiet CPU a change is a
+//! small part of what a request costs.
 //!
 //! However it ends, no server of a period is left running, and settings are as A's command left
 //! them.
@@ -20,6 +22,8 @@
 mod command;
 mod show;
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,10 +31,10 @@ use ::command::failure::{Failure, misuse};
 use ::command::scratch::Scratch;
 use ::command::stop_on_signal;
 use ::load::{Outcome, Plan};
-use ::record::Target;
+use ::record::{HoldsMade, Target};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use regress::{Switchback, SwitchbackTerms, SwitchbackVerdict};
+use regress::{ByKind, Switchback, SwitchbackTerms, SwitchbackVerdict};
 use serde::Serialize;
 use trial::Trial;
 
@@ -53,8 +57,17 @@ const RATES_DIFFER: f64 = 0.05;
 /// A larger share of failed requests than this is reported.
 const ERRORS_MAX: f64 = 0.001;
 
-/// The level of all intervals.
+/// The level of the intervals, if the cost at this load is all that decides.
 const LEVEL: f64 = 0.95;
+
+/// The level if two costs decide: a false alarm of either is half as probable (Bonferroni).
+const LEVEL_OF_TWO: f64 = 0.975;
+
+const _: () = assert!(2.0 * (1.0 - LEVEL_OF_TWO) <= 1.0 - LEVEL + 1e-9);
+
+/// With fewer requests that wait for the end of a hold, what follows it is no catching up: a
+/// request that waits alone costs as much as without a hold.
+const WAITING_MIN: f64 = 9.0;
 
 /// Seed of the permutation and of the load's arrivals.
 const SEED: u64 = 1998;
@@ -75,6 +88,11 @@ struct Period {
     /// Duration of the measurement.
     seconds: f64,
     us_per_request: f64,
+    /// The same at saturation, CPU seconds, if there were to be holds. Their kind is missing if too
+    /// few requests had to wait.
+    at_saturation: Option<ByKind>,
+    /// The holds, if there were to be any.
+    holds: Option<HoldsMade>,
     /// Requests per second.
     rate: f64,
     /// Failed requests, if this process generated the load.
@@ -83,6 +101,9 @@ struct Period {
     median_us: Option<f64>,
     p99_us: Option<f64>,
 }
+
+/// The recording of a period, and the holds.
+type Recorded = (Trial, Option<HoldsMade>);
 
 /// A period of A and one of B.
 #[derive(Clone, Debug, Serialize)]
@@ -93,6 +114,8 @@ struct Round {
     b: Period,
     /// CPU time per request, B over A.
     ratio: f64,
+    /// The same at saturation, by the kinds of evidence that both have.
+    ratio_at_saturation: Option<f64>,
 }
 
 /// The whole result.
@@ -104,8 +127,12 @@ struct Found {
     settle_s: f64,
     rounds_planned: usize,
     rounds: Vec<Round>,
+    /// What both costs show together.
+    verdict: SwitchbackVerdict,
     /// CPU time per request.
     cost: Switchback,
+    /// CPU time per request at saturation, with holds.
+    at_saturation: Option<Switchback>,
     /// Median latency, if this process generated the load.
     median: Option<Switchback>,
     /// 99th percentile of latency, if this process generated the load.
@@ -121,7 +148,7 @@ pub(crate) fn switchback(flags: &cli::Switchback) -> Result<(), Failure> {
     let rounds = experiment.run(&stop)?;
     let found = experiment.found(rounds)?;
     output::show(flags.json, &found, show::text)?;
-    match found.cost.verdict {
+    match found.verdict {
         SwitchbackVerdict::Less | SwitchbackVerdict::NoChange => Ok(()),
         SwitchbackVerdict::More => {
             Err(Failure::CheckFailed(format!("B costs more: {}", found.why)))
@@ -139,6 +166,8 @@ struct Experiment<'a> {
     measured: Duration,
     interval: Duration,
     bar: ProgressBar,
+    /// Whether the user knows what holds do.
+    said: Cell<bool>,
 }
 
 impl<'a> Experiment<'a> {
@@ -154,6 +183,8 @@ impl<'a> Experiment<'a> {
         if !(flags.margin > 0.0 && flags.margin < 100.0) {
             return Err(misuse("--margin must be between 0 and 100 %"));
         }
+        let of_period = |why| misuse(format!("of each period, {why}"));
+        flags.holds.spec(Some(measured)).map_err(of_period)?;
         let target = flags.observed.target();
         let plan = match (&flags.url, &flags.rate) {
             (Some(url), Some(rate)) => {
@@ -168,7 +199,8 @@ impl<'a> Experiment<'a> {
         let interval =
             (measured / INTERVALS_MIN).clamp(::record::INTERVAL_MIN, Duration::from_secs(1));
         let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
-        Ok(Experiment { flags, target, plan, measured, interval, bar })
+        let said = Cell::new(false);
+        Ok(Experiment { flags, target, plan, measured, interval, bar, said })
     }
 
     /// Runs all rounds. If the user stops it, returns the complete ones.
@@ -213,7 +245,9 @@ impl<'a> Experiment<'a> {
         let first = periods.pop().expect("a round has two periods");
         let (a, b) = if order[0] == Which::A { (first, second) } else { (second, first) };
         let ratio = b.us_per_request / a.us_per_request;
-        Ok(Some(Round { number, first: order[0], a, b, ratio }))
+        let change = b.at_saturation.zip(a.at_saturation).and_then(|(b, a)| b.over(&a));
+        let ratio_at_saturation = change.map(|(change, _)| change.exp());
+        Ok(Some(Round { number, first: order[0], a, b, ratio, ratio_at_saturation }))
     }
 
     fn period(
@@ -245,7 +279,7 @@ impl<'a> Experiment<'a> {
                 self.record(&mut started, label, stop).map(|trial| (trial, None))
             }
         };
-        let (trial, outcome) = measured?;
+        let (recorded, outcome) = measured?;
         if started.is_running()? {
             // It is a server, which ends now; there is no setting to restore.
             *in_force = None;
@@ -254,7 +288,7 @@ impl<'a> Experiment<'a> {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        period_of(&trial, outcome.as_ref(), label).map(Some)
+        period_of(recorded, outcome.as_ref(), label).map(Some)
     }
 
     /// Generates the load, and records once the server has settled.
@@ -264,7 +298,7 @@ impl<'a> Experiment<'a> {
         started: &mut StartedCommand,
         label: &str,
         stop: &AtomicBool,
-    ) -> Result<(Trial, Option<Outcome>), Failure> {
+    ) -> Result<(Recorded, Option<Outcome>), Failure> {
         // Ends the load if the recording fails.
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -285,7 +319,7 @@ impl<'a> Experiment<'a> {
         started: &mut StartedCommand,
         label: &str,
         stop: &AtomicBool,
-    ) -> Result<Trial, Failure> {
+    ) -> Result<Recorded, Failure> {
         let target = match &self.target {
             Some(target) => target.clone(),
             None if started.is_running()? => Target::Pid(started.pid()),
@@ -294,27 +328,45 @@ impl<'a> Experiment<'a> {
                 return Err(started.failed(why));
             }
         };
+        let flags = self.flags;
         let home = Scratch::new("switchback")?;
         let file = home.path().join("period.trial");
-        let mut spec = self.flags.observed.spec(target, file.clone());
+        let mut spec = flags.observed.spec(target, file.clone());
         // Our own load counts the requests itself.
-        spec.sockets &= self.flags.url.is_none();
+        spec.sockets &= flags.url.is_none();
         (spec.interval, spec.duration) = (self.interval, Some(self.measured));
         (spec.profile, spec.overwrite) = (None, true);
+        spec.hold = flags.holds.spec(None).map_err(misuse)?;
+        if let Some(hold) = spec.hold.as_ref().filter(|_| !self.said.replace(true)) {
+            let said = ::record::how_to_hold(&spec.target, hold).map_err(misuse)?;
+            self.bar.suspend(|| eprintln!("plimsoll: {said}"));
+        }
         self.bar.set_message(format!("{label}: measuring"));
-        ::record::record(&spec, stop, &mut |_| self.bar.tick()).map_err(misuse)?;
-        Trial::open(&file).map_err(misuse)
+        let summary = ::record::record(&spec, stop, &mut |_| self.bar.tick()).map_err(misuse)?;
+        if spec.hold.is_some() && summary.holds.is_none() {
+            let why = summary.notes.iter().find(|note| note.starts_with("the server was not held"));
+            let why = why.map_or("the server was not held", String::as_str);
+            return Err(misuse(format!("{label}: {why}")));
+        }
+        Ok((Trial::open(&file).map_err(misuse)?, summary.holds))
     }
 
     fn found(&self, rounds: Vec<Round>) -> Result<Found, Failure> {
         let flags = self.flags;
         let margin = flags.margin / 100.0;
-        let terms = SwitchbackTerms { level: LEVEL, margin, seed: SEED };
+        let level = if flags.holds.hold.is_some() { LEVEL_OF_TWO } else { LEVEL };
+        let terms = SwitchbackTerms { level, margin, seed: SEED };
         let of = |figure: fn(&Period) -> Option<f64>| {
             let pairs: Option<Vec<(f64, f64)>> =
                 rounds.iter().map(|round| figure(&round.a).zip(figure(&round.b))).collect();
             pairs.and_then(|pairs| regress::switchback(&pairs, &terms).ok())
         };
+        // A round without it counts for the other cost.
+        let known = rounds.iter().filter_map(|round| Some((1.0, round.ratio_at_saturation?)));
+        let known: Vec<(f64, f64)> = known.collect();
+        let ways = periods(&rounds).filter_map(|period| Some(period.holds.as_ref()?.way.as_str()));
+        let ways: BTreeSet<&str> = ways.collect();
+        let at_saturation = regress::switchback(&known, &terms).ok().filter(|_| ways.len() == 1);
         let cost = of(|period| Some(period.us_per_request)).ok_or_else(|| {
             misuse(format!(
                 "only {} complete rounds of at least {}; let it run longer",
@@ -322,7 +374,10 @@ impl<'a> Experiment<'a> {
                 regress::ROUNDS_MIN
             ))
         })?;
-        let remarks = remarks(&rounds, flags.rounds, &cost);
+        let mut remarks = remarks(&rounds, flags.rounds, &cost);
+        if flags.holds.hold.is_some() {
+            remarks.extend(remarks_of_holds(&rounds, known.len(), &ways));
+        }
         Ok(Found {
             a: flags.a.clone(),
             b: flags.b.clone(),
@@ -331,12 +386,44 @@ impl<'a> Experiment<'a> {
             rounds_planned: flags.rounds,
             median: of(|period| period.median_us),
             p99: of(|period| period.p99_us),
-            why: show::why(&cost),
+            verdict: match flags.holds.hold {
+                Some(_) => cost.with(at_saturation.as_ref()),
+                None => cost.verdict,
+            },
+            why: show::why(&cost, at_saturation.as_ref()),
             cost,
+            at_saturation,
             remarks,
             rounds,
         })
     }
+}
+
+/// What weakens the cost at saturation, which `known` rounds have.
+fn remarks_of_holds(rounds: &[Round], known: usize, ways: &BTreeSet<&str>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if ways.len() > 1 {
+        let ways: Vec<&str> = ways.iter().copied().collect();
+        let ways = ways.join(", and by ");
+        remarks.push(format!("costs at saturation are not compared: it was held by {ways}"));
+    }
+    let all = rounds.len();
+    if known < all {
+        remarks.push(format!("the cost at saturation is known in {known} of {all} rounds only"));
+    }
+    let few = |period: &Period| period.at_saturation.is_some_and(|kinds| kinds.holds.is_none());
+    if let Some(period) = periods(rounds).find(|period| few(period)) {
+        let made = period.holds.as_ref().map_or_else(String::new, HoldsMade::to_string);
+        remarks.push(format!(
+            "a period shows nothing after holds, so only its turns are compared; it was {made} (at \
+             least {WAITING_MIN} requests must wait for the end of a hold: try a longer --hold)"
+        ));
+    }
+    remarks
+}
+
+fn periods(rounds: &[Round]) -> impl Iterator<Item = &Period> {
+    rounds.iter().flat_map(|round| [&round.a, &round.b])
 }
 
 fn pause(length: Duration, stop: &AtomicBool) {
@@ -352,17 +439,22 @@ fn pause(length: Duration, stop: &AtomicBool) {
 }
 
 /// Sums up a period.
-fn period_of(trial: &Trial, outcome: Option<&Outcome>, label: &str) -> Result<Period, Failure> {
+fn period_of(
+    recorded: Recorded,
+    outcome: Option<&Outcome>,
+    label: &str,
+) -> Result<Period, Failure> {
+    let (trial, holds) = recorded;
+    // Our own load knows its requests; without a log the trial does not.
+    let trial = match outcome {
+        Some(outcome) => trial.with_requests(|one| join::completed(one, &outcome.rows, 0)),
+        None => trial,
+    };
     let (mut cpu_ns, mut requests, mut length_ns) = (0, 0.0, 0);
-    // Without a log the rate of an interval is unknown, but then the generator counts requests.
-    let counted = trial.intervals().iter().filter(|one| outcome.is_some() || one.rate_valid);
-    for interval in counted {
+    for interval in trial.intervals().iter().filter(|one| one.rate_valid) {
         cpu_ns += interval.server.map_or(0, |server| server.total_ns);
         length_ns += interval.length_ns;
-        requests += match outcome {
-            Some(outcome) => join::completed(interval, &outcome.rows, 0),
-            None => interval.requests,
-        };
+        requests += interval.requests;
     }
     if requests < 1.0 || cpu_ns <= 0 {
         return Err(misuse(format!(
@@ -371,14 +463,26 @@ fn period_of(trial: &Trial, outcome: Option<&Outcome>, label: &str) -> Result<Pe
             cpu_ns as f64 / 1e9
         )));
     }
-    let latencies = outcome.map(|outcome| latencies(trial, outcome)).transpose()?.flatten();
+    let latencies = outcome.map(|outcome| latencies(&trial, outcome)).transpose()?.flatten();
     let quantile = |q: f64| Some(latencies.as_ref()?.value_at_quantile(q) as f64 / 1e3);
     let (cpu_s, seconds) = (cpu_ns as f64 / 1e9, length_ns as f64 / 1e9);
+    let made = holds.as_ref().filter(|made| made.count > 0);
+    let waiting = made.map(|made| {
+        let length_s = made.held_ns as f64 / 1e9 / made.count as f64;
+        requests / seconds * length_s
+    });
+    let caught_up = waiting.is_some_and(|waiting| waiting >= WAITING_MIN);
+    let at_saturation = holds.is_some().then(|| {
+        let both = report::at_saturation(&trial);
+        ByKind { holds: both.holds.filter(|_| caught_up), ..both }
+    });
     Ok(Period {
         cpu_s,
         requests,
         seconds,
         us_per_request: 1e6 * cpu_s / requests,
+        at_saturation,
+        holds,
         rate: requests / seconds,
         errors: outcome.map(|outcome| outcome.counts.errors.total()),
         median_us: quantile(0.5),
@@ -422,20 +526,17 @@ fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
              spread over different numbers of requests"
         ));
     }
-    let periods = || rounds.iter().flat_map(|round| [&round.a, &round.b]);
-    let errors: u64 = periods().filter_map(|period| period.errors).sum();
-    let requests: f64 = periods().map(|period| period.requests).sum();
+    let errors: u64 = periods(rounds).filter_map(|period| period.errors).sum();
+    let requests: f64 = periods(rounds).map(|period| period.requests).sum();
     if errors as f64 > ERRORS_MAX * requests {
         remarks.push(format!("{errors} requests failed"));
     }
     if rounds.iter().any(|round| round.a.errors.is_some() && round.a.median_us.is_none()) {
         remarks.push("the generator fell behind, so latencies are missing".to_owned());
     }
-    if cost.rounds < regress::ROUNDS_VERDICT_MIN {
-        remarks.push(format!(
-            "fewer than {} rounds cannot show a change, however large",
-            regress::ROUNDS_VERDICT_MIN
-        ));
+    let needed = regress::rounds_verdict_min(cost.level);
+    if cost.rounds < needed {
+        remarks.push(format!("fewer than {needed} rounds cannot show a change, however large"));
     }
     remarks
 }

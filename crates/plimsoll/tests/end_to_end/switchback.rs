@@ -122,6 +122,8 @@ fn invalid_experiments_are_refused() {
     );
     refused(&[&driven[..], &["--period", "3s"]].concat(), &["--settle"]);
     refused(&[&driven[..], &["--margin", "0"]].concat(), &["--margin"]);
+    let short = [&driven[..], &["--hold", "--period", "15s"]].concat();
+    refused(&short, &["of each period, 12s is too short for two holds", "--hold-every 3s"]);
     refused(&["--url", &url], &["--rate"]);
     refused(&["--access-log", "none"], &["exit 4"]);
     let server = OurServer::null_server();

@@ -2,7 +2,7 @@
 
 use trial::{Capability, Loss, Writer};
 
-use super::{ANSWERS, Requested, TURNS};
+use super::{ANSWERS, Requested, TURNS, TurnsIn};
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::spread::Spread;
@@ -30,6 +30,10 @@ impl Samplers {
     }
 
     pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
+        Err(unsupported())
+    }
+
+    pub(crate) fn can_count_turns(_pids: &[u32], _turns: TurnsIn) -> Result<(), Unsupported> {
         Err(unsupported())
     }
 

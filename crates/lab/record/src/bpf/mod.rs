@@ -66,6 +66,7 @@ pub(crate) struct Requested {
     /// In which intervals turns and busy periods are counted.
     pub(crate) turns: Option<TurnsIn>,
     /// Addresses are not written.
+    #[cfg_attr(not(bpf), expect(dead_code, reason = "without samplers nothing is written"))]
     pub(crate) redact: bool,
 }
 

@@ -6,7 +6,7 @@ use super::answers::Answers;
 use super::files::Files;
 use super::locks::Locks;
 use super::stretches::{Marks, Stretches};
-use super::{ANSWERS, Requested, TURNS};
+use super::{ANSWERS, Requested, TURNS, TurnsIn};
 use crate::error::{Error, Unsupported};
 use crate::host;
 
@@ -60,6 +60,11 @@ impl Samplers {
     pub(crate) fn marks(&self) -> Result<Marks, Unsupported> {
         let none = || Unsupported("turns are not counted, which show how it catches up".to_owned());
         self.stretches.as_ref().ok_or_else(none)?.marks()
+    }
+
+    /// Whether turns can be counted, without which holds show nothing.
+    pub(crate) fn can_count_turns(pids: &[u32], turns: TurnsIn) -> Result<(), Unsupported> {
+        Stretches::start(pids, turns)?.marks().map(drop)
     }
 
     /// Discards what came before the first interval.

@@ -33,9 +33,10 @@ use std::time::Duration;
 use serde::Serialize;
 use trial::ThreadTimes;
 
-use crate::bpf::Marks;
+use crate::bpf::{Marks, Samplers};
 use crate::clock;
 use crate::error::{Error, Unsupported};
+use crate::recorder::TURNS_WITH_HOLDS;
 use crate::server::{Server, Target};
 use method::Method;
 
@@ -77,12 +78,28 @@ pub struct HoldSpec {
 
 impl Default for HoldSpec {
     fn default() -> HoldSpec {
-        let (length, every) = (Duration::from_millis(5), Duration::from_secs(2));
+        let (length, every) = (Duration::from_millis(5), Duration::from_secs(10));
         HoldSpec { length, every, budget: 0.01 }
     }
 }
 
 impl HoldSpec {
+    /// Fails if a recording of this length has less than two holds on average.
+    ///
+    /// # Errors
+    /// One line with what to do.
+    pub fn fits(&self, length: Duration) -> Result<(), String> {
+        if length >= 2 * self.every {
+            return Ok(());
+        }
+        Err(format!(
+            "{length:?} is too short for two holds that are {:?} apart: record for longer, or give \
+             --hold-every {:?}",
+            self.every,
+            length / 4
+        ))
+    }
+
     fn check(&self) -> Result<(), String> {
         let part = self.length.as_secs_f64() / self.every.as_secs_f64();
         if !(HOLD_MIN..=HOLD_MAX).contains(&self.length) {
@@ -118,6 +135,8 @@ pub fn how_to_hold(target: &Target, spec: &HoldSpec) -> Result<String, Error> {
     spec.check().map_err(refused)?;
     let way = Method::choose(&pids).map_err(refused)?;
     only_one().map_err(refused)?;
+    let counted = Samplers::can_count_turns(&pids, TURNS_WITH_HOLDS);
+    counted.map_err(|Unsupported(why)| refused(format!("turns cannot be counted: {why}")))?;
     Ok(spec.sentence(&way))
 }
 
@@ -149,14 +168,16 @@ pub struct HoldsMade {
 impl fmt::Display for HoldsMade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |ns: i64| ns as f64 / 1e6;
-        write!(
-            f,
-            "held {} times, for {:.1} ms altogether, by {}",
-            self.count,
-            ms(self.held_ns),
-            self.way
-        )?;
-        write!(f, "; it caught up within {:.1} ms", ms(self.caught_up_ns))?;
+        match self.count {
+            0 => write!(f, "never held, which would have been by {}", self.way)?,
+            count => write!(
+                f,
+                "held {count} times, for {:.1} ms altogether, by {}; it caught up within {:.1} ms",
+                ms(self.held_ns),
+                self.way,
+                ms(self.caught_up_ns)
+            )?,
+        }
         if self.busy > 0 {
             write!(f, "; not held {} times, because it was busy", self.busy)?;
         }
@@ -281,6 +302,15 @@ fn lock(view: &Mutex<View>) -> std::sync::MutexGuard<'_, View> {
     view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a process may be held now.
+enum May {
+    Hold(u32),
+    /// The server uses too much of its cap.
+    Busy,
+    /// The budget does not allow it yet, or it is not known yet what the server does.
+    Later,
+}
+
 /// The thread that holds.
 struct Run {
     spec: HoldSpec,
@@ -295,19 +325,17 @@ impl Run {
     fn until_stopped(mut self, mut way: Method) -> HoldsMade {
         let (begun_ns, mut slow) = (clock::monotonic_ns(), 0);
         way.begin();
+        // The first hold comes at any instant of the distance, so that a short recording has as
+        // many in its time as a long one.
+        let mut times = 0.5 * (1.0 + self.jitter());
         while slow < SLOW_MAX {
-            let pause_ns = clock::ns(self.spec.every) as f64 * (1.0 + JITTER * self.jitter());
-            if !self.sleep(pause_ns as i64) {
+            if !self.sleep((times * clock::ns(self.spec.every) as f64) as i64) {
                 return self.made;
             }
-            while !self.marks.are_seen() {
-                if !self.sleep(STOP_CHECK_NS) {
-                    return self.made;
-                }
-            }
-            let pid = match self.may_hold(clock::monotonic_ns() - begun_ns) {
+            times = 1.0 + JITTER * self.jitter();
+            let pid = match self.when_allowed(begun_ns) {
                 Ok(Some(pid)) => pid,
-                Ok(None) => continue,
+                Ok(None) => return self.made,
                 Err(why) => return HoldsMade { ended: Some(why), ..self.made },
             };
             if let Err(why) = self.hold(&mut way, pid) {
@@ -339,8 +367,27 @@ impl Run {
         Ok(())
     }
 
-    /// The process to hold; `None` if none may be held now. Errors: there must be no more holds.
-    fn may_hold(&mut self, elapsed_ns: i64) -> Result<Option<u32>, String> {
+    /// The process to hold, as soon as one may be held; `None` if the thread must end before.
+    /// Errors: there must be no more holds.
+    fn when_allowed(&mut self, begun_ns: i64) -> Result<Option<u32>, String> {
+        let mut was_busy = false;
+        loop {
+            let elapsed_ns = clock::monotonic_ns() - begun_ns;
+            match self.may_hold(elapsed_ns)? {
+                May::Hold(pid) if self.marks.are_seen() => return Ok(Some(pid)),
+                May::Busy if !was_busy => {
+                    self.made.busy += 1;
+                    was_busy = true;
+                }
+                May::Hold(_) | May::Busy | May::Later => {}
+            }
+            if !self.sleep(STOP_CHECK_NS) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn may_hold(&mut self, elapsed_ns: i64) -> Result<May, String> {
         let random = self.next();
         let view = lock(&self.view);
         if let Some(why) = &view.stop {
@@ -348,13 +395,12 @@ impl Run {
         }
         let after_ns = (self.made.held_ns + clock::ns(self.spec.length)) as f64;
         if view.intervals < INTERVALS_BEFORE || after_ns > self.spec.budget * elapsed_ns as f64 {
-            return Ok(None);
+            return Ok(May::Later);
         }
         if view.used > USE_MAX {
-            self.made.busy += 1;
-            return Ok(None);
+            return Ok(May::Busy);
         }
-        Ok(by_use(&view.processes, random))
+        Ok(by_use(&view.processes, random).map_or(May::Later, May::Hold))
     }
 
     /// Whether the thread goes on after this pause.
@@ -410,6 +456,18 @@ mod tests {
         let long = HoldSpec { length: Duration::from_secs(1), ..spec };
         assert!(long.check().unwrap_err().contains("50ms"));
         assert!(HoldSpec { every: Duration::ZERO, ..spec }.check().is_err());
+    }
+
+    #[test]
+    fn a_recording_without_two_holds_is_refused() {
+        let spec = HoldSpec::default();
+        assert_eq!(spec.fits(Duration::from_secs(20)), Ok(()));
+        let short = spec.fits(Duration::from_secs(8)).unwrap_err();
+        assert!(short.contains("8s is too short") && short.ends_with("--hold-every 2s"), "{short}");
+        let never = HoldsMade { way: "SIGSTOP".into(), busy: 2, ..HoldsMade::default() };
+        let text = "never held, which would have been by SIGSTOP; not held 2 times, because it was \
+                    busy";
+        assert_eq!(never.to_string(), text);
     }
 
     #[test]

@@ -32,6 +32,9 @@ const SERVER_HAS_ROOM: f64 = 0.9;
 /// If more than this share of the latencies is invalid, the generator was the limit.
 const INVALID_PART: f64 = 0.1;
 
+/// Fewer connections that found an accept queue full are no cause: one client may repeat them.
+const QUEUE_FULL_MIN: u64 = 10;
+
 /// The loss that a recorder counts for each line that it did not understand.
 const LINE_NOT_UNDERSTOOD: &str = "log: line not understood";
 /// The losses of requests whose stamps are not in the time of the recording.
@@ -103,7 +106,7 @@ enum Explains {
 }
 
 /// The checks, those first that explain the most.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     Check { kind: "recorded", explains: Explains::Yes, find: recorded, advice: "" },
     Check {
         kind: "format_not_understood",
@@ -164,6 +167,13 @@ const CHECKS: [Check; 13] = [
         explains: Explains::No,
         find: upstream_slower,
         advice: "the CPU's capacity is not reached while requests wait for it: record that server",
+    },
+    Check {
+        kind: "accept_queue_full",
+        explains: Explains::No,
+        find: accept_queue_full,
+        advice: "let the server accept sooner (more processes or threads that accept), or let more \
+                 clients wait (the backlog of listen, and net.core.somaxconn)",
     },
     Check {
         kind: "neighbour",
@@ -344,6 +354,19 @@ fn generator_full(seen: &Evidence<'_>) -> Option<String> {
              {} % of what it can have",
             seen.trial.manifest().host.cpus,
             percent(100.0 * used)
+        )
+    })
+}
+
+/// The counters are those of network namespaces, which may have other servers.
+fn accept_queue_full(seen: &Evidence<'_>) -> Option<String> {
+    let times = trial::accept_queue_full(seen.trial.manifest())?;
+    (times >= QUEUE_FULL_MIN).then(|| {
+        format!(
+            "{} attempts to connect (repeated ones included) found the accept queue of this \
+             server, or of another server in its network namespace, full: such a client usually \
+             waits for a second or more, however idle the CPU is",
+            thousands(times as f64)
         )
     })
 }

@@ -48,7 +48,7 @@ pub struct Comparison {
     pub cost: Option<SameLoadCost>,
     /// Measured saturation, after over before, if both trials have one.
     pub saturation: Option<Ratio>,
-    /// Cost of a request while the server catches up after holds, after over before, if both were
+    /// Cost of a request at saturation by turns and after holds, after over before, if both were
     /// held.
     pub catching_up: Option<Ratio>,
     /// Capacity as reported, after over before. It decides nothing. `None` unless both are known.

@@ -73,6 +73,7 @@ pub(super) fn without_limit(trial: &Trial) -> Vec<Resource> {
             kind: ResourceKind::Nic,
             name: name_of(device),
             detail: direction.to_string(),
+            takes_turns: None,
             cap: f64::NAN,
             may_limit: false,
             remark: Some(remark),

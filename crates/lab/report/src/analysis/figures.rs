@@ -278,6 +278,9 @@ pub struct Resource {
     pub name: String,
     /// Details that are not in its name.
     pub detail: String,
+    /// The language, if its lock lets the threads of a process run one at a time, so that there are
+    /// fewer CPUs than threads.
+    pub takes_turns: Option<&'static str>,
     /// Its cap, CPU seconds per second; 1 is all of a resource that is not a CPU. NaN (in JSON:
     /// null) if it is unknown.
     pub cap: f64,

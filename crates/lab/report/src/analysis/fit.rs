@@ -291,6 +291,7 @@ impl Fitted {
             kind: self.series.kind,
             name: self.series.name.clone(),
             detail: self.series.detail.clone(),
+            takes_turns: self.series.takes_turns,
             cap: self.cap,
             may_limit: self.may_limit,
             remark: self.remark.clone(),

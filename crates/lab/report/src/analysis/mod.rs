@@ -61,7 +61,7 @@ pub(crate) use resource::one_cpu_a_process;
 pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
-pub use stretches::{Counted, Stretches, StretchesOfSize};
+pub use stretches::{Counted, Stretches, StretchesOfSize, at_saturation};
 pub use to_come::{LatencyAtRate, LatencyToCome};
 pub use uses::{IntervalUse, ResourceUses, uses};
 pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};

@@ -102,6 +102,8 @@ pub(super) struct Series {
     /// Details that are not in its name: "squid/1234".
     pub(super) detail: String,
     pub(super) uses: Vec<Option<Use>>,
+    /// The language, if its lock lets the threads of a process run one at a time.
+    pub(super) takes_turns: Option<&'static str>,
     /// Whether many processes share each CPU.
     pub(super) processes_alternate: bool,
     /// Its share of the server's CPU time; `None` if it is not CPU time of the server.
@@ -144,8 +146,10 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     {
         let at_once = workers.clamp(1.0, allowed);
         let cap = one_at_a_time(trial, at_once);
+        let takes_turns = one_cpu_a_process(trial.manifest()).filter(|_| cap < at_once);
         let processes_alternate = working_processes(intervals) > PROCESSES_MANY * cap;
-        found.push(Series { processes_alternate, ..whole_server(intervals, cap, at_once) });
+        let whole = whole_server(intervals, cap, at_once);
+        found.push(Series { takes_turns, processes_alternate, ..whole });
     }
     if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
         let fewer = pinned.filter(|pinned| *pinned < cpus);

@@ -177,7 +177,7 @@ fn saturation_reason(ratio: &Ratio) -> String {
 fn catching_up_reason(ratio: &Ratio) -> String {
     let percent = change(1.0 + (ratio.value - 1.0).abs()).replace('+', "");
     let word = if ratio.value > 1.0 { "more" } else { "less" };
-    format!("a request costs {percent} % {word} while the server catches up after a hold")
+    format!("a request costs {percent} % {word} at saturation, by turns and after holds")
 }
 
 /// A trial with the fit of the resource that is compared.
@@ -570,20 +570,20 @@ pub(super) fn saturation_ratio(
     Some(of_logs(other.rate / one.rate, own, runs, "medians of saturated intervals", options))
 }
 
-/// The cost of a request while the server catches up, after over before, if both were held. What
-/// such an estimate has wrong, it has wrong in both.
+/// The cost of a request at saturation by turns and by catching up, after over before, if both were
+/// held. What one kind of evidence has wrong, it has wrong in both.
 pub(super) fn catching_up(
     before: Party<'_>,
     after: Party<'_>,
     options: &CompareOptions,
 ) -> Option<Ratio> {
     let of = |party: Party<'_>| {
-        stretches::marginal(party.trial, party.main.rows()).filter(|found| found.held)
+        let found = stretches::by_kind(party.trial, party.main.rows());
+        found.holds.is_some().then_some(found)
     };
-    let (one, other) = (of(before)?, of(after)?);
+    let (change, own) = of(after)?.over(&of(before)?)?;
     let runs = options.between_run.unwrap_or(BETWEEN_HELD_RUNS);
-    let own = one.by_chance.hypot(other.by_chance);
-    Some(of_logs(other.at_cap / one.at_cap, own, runs, "catching up after holds", options))
+    Some(of_logs(change.exp(), own, runs, "turns, and catching up after holds", options))
 }
 
 /// A ratio whose logarithm has an sd by these two trials alone. `runs` is the sd of the level of

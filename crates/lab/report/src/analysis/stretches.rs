@@ -1,7 +1,7 @@
 //! What the server works off in a row: turns of its event loop, and busy periods; and what a
 //! request costs at saturation, by their sizes.
 
-use regress::{Counting, Evidence, Marginal, OfSize, Seen};
+use regress::{ByKind, Counting, Evidence, Marginal, OfSize, Seen};
 use serde::Serialize;
 use trial::Trial;
 use trial::stretches::{SIZES, StretchKind, StretchRow, TurnRow};
@@ -139,9 +139,30 @@ fn counted(trial: &Trial, rows: &[usize]) -> Vec<Sampled> {
     rows.iter().filter_map(counted).collect()
 }
 
+/// What a request costs the server at saturation by turns, and by what follows holds, in the
+/// intervals whose requests are known: to compare two recordings.
+#[must_use]
+pub fn at_saturation(trial: &Trial) -> ByKind {
+    let known = trial.intervals().iter().enumerate().filter(|(_, interval)| interval.rate_valid);
+    let known: Vec<usize> = known.map(|(row, _)| row).collect();
+    by_kind(trial, &known)
+}
+
+/// The same in these intervals.
+pub(super) fn by_kind(trial: &Trial, rows: &[usize]) -> ByKind {
+    let (intervals, _) = seen(trial, rows);
+    ByKind::of(&Evidence { intervals, counting: None })
+}
+
 /// What a request costs the server at saturation, CPU seconds, by the stretches in the busier of
 /// these intervals. `None` if stretches were not counted, or if they say nothing.
 pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
+    let (intervals, highest) = seen(trial, rows);
+    Marginal::of(&Evidence { intervals, counting: counting(trial, rows, USE_MIN * highest) })
+}
+
+/// What was seen in the busier of these intervals, and the highest use of them all.
+fn seen(trial: &Trial, rows: &[usize]) -> (Vec<Seen>, f64) {
     let counted = counted(trial, rows);
     let highest = counted.iter().map(|one| one.used).fold(0.0, f64::max);
     let busier = counted.iter().filter(|one| one.used >= USE_MIN * highest);
@@ -162,8 +183,7 @@ pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
             receives: one.turns.receives() as f64,
         }
     });
-    let intervals = seen.collect();
-    Marginal::of(&Evidence { intervals, counting: counting(trial, rows, USE_MIN * highest) })
+    (seen.collect(), highest)
 }
 
 /// What counting costs the server: each interval in which stretches were counted, or were not, is
