@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use harness::{Error, Recording, wrk};
 use load::{Phase, Population, Schedule, Size};
-use record::{HoldSpec, Spec};
+use record::Spec;
 use serde::{Deserialize, Serialize};
 
 use super::Extent;
+use super::neighbour::Neighbour;
 use super::servers::{self, Served};
 use crate::found::Steps;
 use harness::recipe::Place;
@@ -45,6 +46,12 @@ pub(super) struct Case {
     pub(super) body_bytes: u64,
     /// Connections of the generators.
     pub(super) connections: u32,
+    /// Whether the rates of the recorded loads are constant, and who measures saturation with it.
+    #[serde(default)]
+    pub(super) constant: bool,
+    /// Whether the server is held while it is recorded.
+    #[serde(default)]
+    pub(super) hold: bool,
     /// Saturation before and after the ramps.
     pub(super) saturation: [Saturation; 2],
     /// How often the case was measured again, because its saturation had moved.
@@ -53,11 +60,20 @@ pub(super) struct Case {
     pub(super) ramps: Vec<Ramp>,
 }
 
-/// A measurement of saturation with wrk.
+/// A measurement of saturation with wrk. For constant rates also with the generator of the recorded
+/// loads, which polls, so that the server does not pay for waking its clients. The higher rate
+/// counts: a server that passes requests on has its origin on the CPU of the generator, and a
+/// generator that polls leaves little of that CPU.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Saturation {
     /// Responses a second.
     pub(super) rate: f64,
+    /// Whether the generator that polls measured it.
+    #[serde(default)]
+    pub(super) polled: bool,
+    /// The lower rate, by the other generator.
+    #[serde(default)]
+    pub(super) other: Option<f64>,
     /// CPU time of the server's processes per second.
     pub(super) cpus: f64,
     /// The server's connections that were established.
@@ -69,6 +85,12 @@ pub(super) struct Saturation {
 pub(super) struct Ramp {
     /// Its highest rate, percent of the saturation before it.
     pub(super) reach: u32,
+    /// Whether a neighbour took a part of the server's CPU.
+    #[serde(default)]
+    pub(super) neighbour: bool,
+    /// CPU time of the neighbour per second.
+    #[serde(default)]
+    pub(super) neighbour_cpus: Option<f64>,
     /// Its highest rate, requests a second.
     pub(super) top: f64,
     /// File name of its trial.
@@ -95,6 +117,12 @@ impl Case {
     /// Without measurements.
     pub(super) fn new(server: &str, body_bytes: u64, connections: u32) -> Case {
         Case { server: server.to_owned(), body_bytes, connections, ..Case::default() }
+    }
+
+    /// Whether both are of one server and one way to measure it.
+    pub(super) fn is(&self, other: &Case) -> bool {
+        let of = |case: &Case| (case.body_bytes, case.connections, case.constant, case.hold);
+        self.server == other.server && of(self) == of(other)
     }
 
     /// As it is printed.
@@ -147,9 +175,15 @@ impl Collector<'_, '_> {
         case.version.clone_from(&served.version);
         self.steps.say(&format!("{name}: saturation"));
         let before = self.saturate(&served, &case)?;
-        for &reach in &self.extent.reaches {
-            self.steps.say(&format!("{name}: a load up to {reach} % of {:.0}/s", before.rate));
-            case.ramps.push(self.ramp(&served, &case, reach, before.rate)?);
+        for (reach, beside) in self.extent.loads() {
+            let company = if beside { ", beside a neighbour" } else { "" };
+            let load = format!("a load up to {reach} % of {:.0}/s{company}", before.rate);
+            self.steps.say(&format!("{name}: {load}"));
+            let seed = self.seed + u64::from(reach);
+            let neighbour = beside.then(|| Neighbour::start(self.place.cpu, seed));
+            let mut ramp = self.ramp(&served, &case, (reach, beside), before.rate)?;
+            ramp.neighbour_cpus = neighbour.map(Neighbour::end).transpose()?;
+            case.ramps.push(ramp);
         }
         self.steps.say(&format!("{name}: saturation again"));
         case.saturation = [before, self.saturate(&served, &case)?];
@@ -174,7 +208,34 @@ impl Collector<'_, '_> {
         let cpus = (served.cpu_ns() - cpu_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
         self.steps.interrupted()?;
         let failed = |why| Error::System("saturation", io::Error::other(why));
-        Ok(Saturation { rate: report.map_err(failed)?.rate, cpus, established })
+        let rate = report.map_err(failed)?.rate;
+        let with_wrk = Saturation { rate, polled: false, other: None, cpus, established };
+        if !self.extent.constant {
+            return Ok(with_wrk);
+        }
+        let polled = self.polled(served, case, established)?;
+        let (lower, higher) = match polled.rate < rate {
+            true => (polled.rate, with_wrk),
+            false => (rate, polled),
+        };
+        Ok(Saturation { other: Some(lower), ..higher })
+    }
+
+    /// The same with the generator of the recorded loads, in a closed loop.
+    fn polled(&self, served: &Served, case: &Case, established: u32) -> Result<Saturation, Error> {
+        let duration = Duration::from_secs(self.extent.saturation_s);
+        let load = self.load(served, case, Schedule::ClosedLoop, duration);
+        let mut running = None;
+        let outcome = load::run(&load, self.steps.stop, &mut |tick| {
+            if tick.phase == Phase::Running {
+                running.get_or_insert_with(|| (served.cpu_ns(), Instant::now()));
+            }
+        })?;
+        self.steps.interrupted()?;
+        let (cpu_ns, began) = running.ok_or(Error::Silent(case.server.clone()))?;
+        let cpus = (served.cpu_ns() - cpu_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
+        let rate = outcome.counts.completed as f64 / (outcome.length_ns.max(1) as f64 / 1e9);
+        Ok(Saturation { rate, polled: true, other: None, cpus, established })
     }
 
     /// Records the server, as `plimsoll record` does by default, under a load that rises to a part
@@ -183,19 +244,28 @@ impl Collector<'_, '_> {
         &self,
         served: &Served,
         case: &Case,
-        reach: u32,
+        (reach, neighbour): (u32, bool),
         saturation: f64,
     ) -> Result<Ramp, Error> {
         let top = saturation * f64::from(reach) / 100.0;
-        let trial =
-            format!("{}-{}-{}-{reach}.trial", case.server, case.body_bytes, case.connections);
+        let company = if neighbour { "-neighbour" } else { "" };
+        let trial = format!(
+            "{}-{}-{}-{reach}{company}.trial",
+            case.server, case.body_bytes, case.connections
+        );
         let target = record::Target::Pid(served.server.pid().cast_unsigned());
         let log = Some(served.log.clone());
         let mut spec = Spec::new(target, log, self.out.join(&trial));
         spec.overwrite = true;
         spec.notes.push("recorded by plimsoll study predict".into());
-        spec.hold = self.extent.hold.then(HoldSpec::default);
-        let load = self.load(served, case, top, u64::from(reach));
+        spec.hold = self.extent.hold;
+        let duration = self.extent.ramp;
+        let schedule = match self.extent.constant {
+            true => Schedule::Constant(top),
+            false => triangle(top, duration),
+        };
+        let mut load = self.load(served, case, schedule, duration);
+        load.seed += u64::from(reach);
         let recording = Recording::start(spec)?;
         thread::sleep(LEAD);
         let mut connections = None;
@@ -212,6 +282,8 @@ impl Collector<'_, '_> {
         }
         Ok(Ramp {
             reach,
+            neighbour,
+            neighbour_cpus: None,
             top,
             trial,
             established: connections.unwrap_or(0),
@@ -237,18 +309,21 @@ impl Collector<'_, '_> {
         fs::remove_file(&result).and(ended.map(drop)).map_err(failed)
     }
 
-    fn load(&self, served: &Served, case: &Case, top: f64, salt: u64) -> load::Plan {
-        let (path, duration) = (servers::path(case.body_bytes), self.extent.ramp);
-        let constant = self.extent.constant;
-        let schedule = if constant { Schedule::Constant(top) } else { triangle(top, duration) };
-        let mut load = served.server.load(&path, schedule, duration);
-        load.busy_poll = constant;
+    fn load(
+        &self,
+        served: &Served,
+        case: &Case,
+        schedule: Schedule,
+        duration: Duration,
+    ) -> load::Plan {
+        let mut load = served.server.load(&servers::path(case.body_bytes), schedule, duration);
+        load.busy_poll = self.extent.constant;
         load.connections = case.connections;
         load.fields.push((ACCEPT.0.into(), ACCEPT.1.into()));
         let size = Size::Fixed { bytes: case.body_bytes };
         load.population = Population { objects: 1, zipf_s: 0.0, size };
         load.pin_cpu = self.others;
-        load.seed = self.seed + salt;
+        load.seed = self.seed;
         load
     }
 }

@@ -17,7 +17,7 @@
 use std::path::Path;
 
 use regress::{Design, least_squares};
-use report::{Analysis, Latency, Options, Standing};
+use report::{Analysis, CapacityFigure, Latency, Options, Standing};
 use serde::Serialize;
 use trial::Trial;
 
@@ -30,6 +30,9 @@ const COMPLETED_MIN: f64 = 0.98;
 /// The same if more than this part of the requests was started late.
 const LATE_MAX: f64 = 0.1;
 
+/// A neighbour disturbs a server if it uses at least this part of the server's CPU.
+const NEIGHBOUR_MIN: f64 = 0.1;
+
 /// A prediction compared with what was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Judged {
@@ -41,6 +44,8 @@ pub(super) struct Judged {
     pub(super) connections: u32,
     /// How far the load rose, percent of saturation.
     pub(super) reach: u32,
+    /// Whether it was recorded beside a neighbour.
+    pub(super) neighbour: bool,
     /// The measured saturation, requests a second.
     pub(super) measured: f64,
     /// The report's capacity, if it has one.
@@ -63,6 +68,8 @@ pub(super) struct Judged {
     pub(super) single: Option<f64>,
     /// The baseline *USL*.
     pub(super) usl: Option<f64>,
+    /// The report's capacity without what was seen after holds, if the server was held.
+    pub(super) unheld: Option<Capacity>,
     /// The reason if there is no prediction.
     pub(super) why: Option<String>,
     /// Why the measurement is doubtful. Such a case does not count.
@@ -72,6 +79,30 @@ pub(super) struct Judged {
     /// The latencies, and those that are predicted.
     #[serde(skip)]
     pub(super) latency: Option<Latency>,
+}
+
+/// A predicted capacity, requests a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Capacity {
+    /// The value, if there is one.
+    pub(super) value: Option<f64>,
+    /// Lower end of its interval.
+    pub(super) low: Option<f64>,
+    /// Upper end of its interval.
+    pub(super) high: Option<f64>,
+}
+
+/// How good the intervals are.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Cover {
+    /// Intervals.
+    pub(super) intervals: usize,
+    /// Those that contain the measured saturation.
+    pub(super) inside: usize,
+    /// Mean width relative to the measured saturation, percent, of those with both ends.
+    pub(super) width_percent: Option<f64>,
+    /// Median absolute error of the values, percent.
+    pub(super) error_percent: Option<f64>,
 }
 
 /// Absolute errors in percent: the medians over predictions. `None` without any.
@@ -108,6 +139,8 @@ pub(super) struct Band {
     pub(super) width_percent: Option<f64>,
     /// Median absolute errors.
     pub(super) errors: Errors,
+    /// The same predictions without holds; `None` if no server was held.
+    pub(super) unheld: Option<Cover>,
 }
 
 impl Judged {
@@ -141,18 +174,30 @@ fn of_trial(path: &Path, case: &Case, ramp: &Ramp) -> Judged {
         body_bytes: case.body_bytes,
         connections: case.connections,
         reach: ramp.reach,
+        neighbour: ramp.neighbour,
         measured: case.measured(),
         doubts: doubts(case, ramp),
         top: ramp.top,
         ..Judged::default()
     };
-    let analysis = Trial::open(path)
-        .map_err(|error| error.to_string())
-        .and_then(|trial| report::analyse(&trial, &Options::default()).map_err(|e| e.to_string()));
-    match analysis {
+    let analyse = |trial: &Trial| {
+        report::analyse(trial, &Options::default()).map_err(|error| error.to_string())
+    };
+    let trial = match Trial::open(path) {
+        Ok(trial) => trial,
+        Err(error) => return Judged { why: Some(error.to_string()), ..judged },
+    };
+    let judged = match analyse(&trial) {
         Ok(analysis) => judged.with(&analysis),
         Err(why) => Judged { why: Some(why), ..judged },
-    }
+    };
+    let was_held = trial.stretches().iter().any(|row| row.held);
+    let unheld = was_held.then(|| analyse(&trial.without_holds()).ok()).flatten();
+    let unheld = unheld.map(|analysis| {
+        let CapacityFigure { value, low, high, .. } = analysis.capacity;
+        Capacity { value, low, high }
+    });
+    Judged { unheld, ..judged }
 }
 
 impl Judged {
@@ -201,6 +246,9 @@ fn doubts(case: &Case, ramp: &Ramp) -> Vec<String> {
             100.0 * completed,
             100.0 * late
         ));
+    }
+    if let Some(cpus) = ramp.neighbour_cpus.filter(|cpus| *cpus < NEIGHBOUR_MIN) {
+        doubts.push(format!("the neighbour used only {:.0} % of the CPU", 100.0 * cpus));
     }
     doubts
 }
@@ -264,12 +312,18 @@ fn fitted(
     valid.then_some((at_full, squares))
 }
 
-/// The summary by reach, and over all of them.
+/// The summary of the loads without a neighbour by reach and over all of them, and of those beside
+/// a neighbour.
 pub(super) fn bands(judged: &[Judged]) -> Vec<Band> {
-    let of_band = |at: usize| judged.iter().filter(move |one| one.band() == at).collect();
+    let alone = || judged.iter().filter(|one| !one.neighbour);
+    let of_band = |at: usize| alone().filter(move |one| one.band() == at).collect();
     let mut bands: Vec<Band> =
         BANDS.iter().enumerate().map(|(at, name)| band(name, of_band(at))).collect();
-    bands.push(band("all", judged.iter().collect()));
+    let beside: Vec<&Judged> = judged.iter().filter(|one| one.neighbour).collect();
+    bands.push(band("all", alone().collect()));
+    if !beside.is_empty() {
+        bands.push(band("beside a neighbour", beside));
+    }
     bands
 }
 
@@ -283,16 +337,18 @@ fn band(name: &'static str, all: Vec<&Judged>) -> Band {
         .iter()
         .filter_map(|one| Some(100.0 * (one.high? - one.low?) / one.measured))
         .collect();
+    let unheld: Vec<(f64, Capacity)> =
+        counting.iter().filter_map(|one| Some((one.measured, one.unheld?))).collect();
     Band {
         name,
+        unheld: (!unheld.is_empty()).then(|| cover(&unheld)),
         trials: counting.len(),
         doubtful: all.len() - counting.len(),
         without: count(|one| one.predicted.is_none()),
         intervals: count(|one| one.inside.is_some()),
         inside: count(|one| one.inside == Some(true)),
         unbounded: count(|one| one.low.is_some() && one.high.is_none()),
-        width_percent: (!widths.is_empty())
-            .then(|| widths.iter().sum::<f64>() / widths.len() as f64),
+        width_percent: mean(&widths),
         errors: Errors {
             report: error(|one| one.predicted),
             straight: error(|one| one.straight),
@@ -300,6 +356,25 @@ fn band(name: &'static str, all: Vec<&Judged>) -> Band {
             usl: error(|one| one.usl),
         },
     }
+}
+
+/// How good these capacities are, each with what was measured.
+fn cover(all: &[(f64, Capacity)]) -> Cover {
+    let held: Vec<bool> =
+        all.iter().filter_map(|(measured, one)| inside((one.low, one.high), *measured)).collect();
+    let widths = all.iter().filter_map(|(measured, one)| Some((one.high? - one.low?) / measured));
+    let widths: Vec<f64> = widths.map(|part| 100.0 * part).collect();
+    let errors = all.iter().filter_map(|(measured, one)| Some(one.value? / measured - 1.0));
+    Cover {
+        intervals: held.len(),
+        inside: held.iter().filter(|inside| **inside).count(),
+        width_percent: mean(&widths),
+        error_percent: median(errors.map(|error| 100.0 * error.abs()).collect()),
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -320,7 +395,7 @@ pub(super) mod tests {
 
     /// A server that saturates at 1,000 requests/s.
     pub(in super::super) fn case(used: f64) -> Case {
-        let saturation = |rate| Saturation { rate, cpus: used, established: 64 };
+        let saturation = |rate| Saturation { rate, cpus: used, ..Saturation::default() };
         Case { saturation: [saturation(1_000.0); 2], ..Case::default() }
     }
 
@@ -386,6 +461,19 @@ pub(super) mod tests {
             assert!((found / wanted - 1.0).abs() < 0.02, "{found} is not {wanted}: {judged:?}");
         }
         assert!(judged.doubts.is_empty(), "{judged:?}");
+    }
+
+    #[test]
+    fn the_cover_without_holds_leaves_out_what_has_no_interval() {
+        let of = |ends: Option<[f64; 3]>| {
+            let at = |index: usize| ends.map(|ends| ends[index]);
+            (100.0, Capacity { low: at(0), value: at(1), high: at(2) })
+        };
+        let all = [Some([90.0, 110.0, 130.0]), None, Some([40.0, 50.0, 60.0])].map(of);
+        let Cover { intervals, inside, width_percent, error_percent } = cover(&all);
+        assert_eq!((intervals, inside), (2, 1));
+        let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-9;
+        assert!(close(width_percent, 30.0) && close(error_percent, 30.0));
     }
 
     #[test]

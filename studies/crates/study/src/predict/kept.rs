@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use harness::Error;
 
+use super::Extent;
 use super::collect::Case;
 use super::servers::SERVERS;
 
@@ -41,14 +42,13 @@ impl Kept {
         Ok(Kept { path, cases })
     }
 
-    /// Whether a case is there with all these reaches.
-    pub(super) fn has(&self, server: &str, bytes: u64, connections: u32, reaches: &[u32]) -> bool {
-        let same = |case: &&Case| {
-            (case.server.as_str(), case.body_bytes, case.connections)
-                == (server, bytes, connections)
-        };
-        self.cases.iter().find(same).is_some_and(|case| {
-            reaches.iter().all(|reach| case.ramps.iter().any(|ramp| ramp.reach == *reach))
+    /// Whether a case is there with all recorded loads.
+    pub(super) fn has(&self, wanted: &Case, extent: &Extent) -> bool {
+        self.cases.iter().find(|case| case.is(wanted)).is_some_and(|case| {
+            let kept = |load: (u32, bool)| {
+                case.ramps.iter().any(|ramp| (ramp.reach, ramp.neighbour) == load)
+            };
+            extent.loads().all(kept)
         })
     }
 
@@ -57,11 +57,7 @@ impl Kept {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn add(&mut self, case: Case) -> Result<(), Error> {
-        let same = |other: &Case| {
-            (&other.server, other.body_bytes, other.connections)
-                == (&case.server, case.body_bytes, case.connections)
-        };
-        self.cases.retain(|other| !same(other));
+        self.cases.retain(|other| !other.is(&case));
         self.cases.push(case);
         self.write().map_err(|error| Error::Directory(self.path.clone(), error))
     }
@@ -110,8 +106,15 @@ mod tests {
         kept.add(case("nginx", 64, &[30])).unwrap();
         kept.add(case("squid", 16, &[30, 60])).unwrap();
         let kept = Kept::open(home.path(), true).unwrap();
-        assert!(kept.has("squid", 1024, 16, &[60, 30]) && kept.has("nginx", 1024, 64, &[30]));
-        assert!(!kept.has("nginx", 1024, 64, &[60]) && !kept.has("nginx", 1024, 16, &[30]));
+        let has = |server, connections, reaches: &[u32]| {
+            let reaches = reaches.to_vec();
+            let extent = Extent { reaches, ..Extent::default() };
+            kept.has(&Case::new(server, 1024, connections), &extent)
+        };
+        assert!(has("squid", 16, &[60, 30]) && has("nginx", 64, &[30]));
+        assert!(!has("nginx", 64, &[60]) && !has("nginx", 16, &[30]));
+        let beside = Extent { beside: vec![30], ..Extent::default() };
+        assert!(!kept.has(&Case::new("nginx", 1024, 64), &beside));
         let names: Vec<String> = kept.sorted().into_iter().map(|case| case.server).collect();
         assert_eq!(names, ["nginx", "squid"]);
         assert!(Kept::open(home.path(), false).unwrap().sorted().is_empty());

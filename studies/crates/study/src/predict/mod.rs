@@ -20,6 +20,7 @@
 //! | --- | --- |
 //! | `servers` | the servers as Debian configures them |
 //! | `collect` | the measurements of a case |
+//! | `neighbour` | what runs beside the server, if it has a neighbour |
 //! | `kept` | the file of cases |
 //! | `judge` | predictions, the simple ones too, and their errors |
 //! | `to_come` | latencies at about twice the recorded rate, predicted and measured |
@@ -29,6 +30,7 @@
 mod collect;
 mod judge;
 mod kept;
+mod neighbour;
 mod servers;
 mod show;
 mod to_come;
@@ -39,6 +41,7 @@ use std::time::Duration;
 
 use clap::Args;
 use harness::{Cpus, Error, Source};
+use record::HoldSpec;
 use serde_json::{Value, json};
 
 use crate::conditions::{Conditions, working_directory};
@@ -79,6 +82,10 @@ pub struct Plan {
     /// Hold the servers while they are recorded, as `plimsoll record --hold` does
     #[arg(long)]
     hold: bool,
+    /// Also record loads that rise so far beside a neighbour, which takes a fifth of the server's
+    /// CPU in bursts
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count(5..=90))]
+    neighbour: Vec<u32>,
     /// Keep the cases that are in the directory and measure the others; without it, the earlier
     /// ones are removed
     #[arg(long)]
@@ -93,17 +100,37 @@ pub struct Plan {
     pub(crate) given: Given,
 }
 
+/// A recorded load has at least about so many holds.
+const HOLDS: u32 = 5;
+
 /// What is measured.
+#[derive(Default)]
 struct Extent {
     reaches: Vec<u32>,
+    /// Those of the loads beside a neighbour.
+    beside: Vec<u32>,
     /// Length of a recorded load.
     ramp: Duration,
     /// Whether its rate is constant.
     constant: bool,
-    /// Whether the server is held meanwhile.
-    hold: bool,
+    /// How the server is held meanwhile.
+    hold: Option<HoldSpec>,
     /// Length of a measurement of saturation, seconds.
     saturation_s: u64,
+}
+
+impl Extent {
+    /// A case without measurements.
+    fn case(&self, server: &str, body_bytes: u64, connections: u32) -> Case {
+        let (constant, hold) = (self.constant, self.hold.is_some());
+        Case { constant, hold, ..Case::new(server, body_bytes, connections) }
+    }
+
+    /// The recorded loads of a case: how far each rises, and whether there is a neighbour.
+    fn loads(&self) -> impl Iterator<Item = (u32, bool)> {
+        let alone = self.reaches.iter().map(|reach| (*reach, false));
+        alone.chain(self.beside.iter().map(|reach| (*reach, true)))
+    }
 }
 
 /// Measures what is not there yet, and judges all cases.
@@ -153,11 +180,17 @@ fn measure(
     let connections = ascending(&plan.connections, default(&[16, 64, 256], &[16]));
     let extent = Extent {
         reaches: ascending(&plan.reaches, default(&[20, 30, 45, 60], &[45])),
+        beside: ascending(&plan.neighbour, &[]),
         ramp: Duration::from_secs(if quick { 8 } else { plan.seconds }),
         constant: plan.constant,
-        hold: plan.hold,
+        hold: None,
         saturation_s: if quick { 1 } else { 5 },
     };
+    let hold = plan.hold.then(|| {
+        let usual = HoldSpec::default();
+        HoldSpec { every: usual.every.min(extent.ramp / HOLDS), ..usual }
+    });
+    let extent = Extent { hold, ..extent };
     let servers = match (plan.servers.as_slice(), quick) {
         ([], true) => vec![servers::OURS],
         ([], false) => SERVERS.to_vec(),
@@ -170,11 +203,11 @@ fn measure(
     for server in servers {
         for &body_bytes in &bodies {
             for &connections in &connections {
-                if kept.has(server, body_bytes, connections, &extent.reaches) {
+                let new = extent.case(server, body_bytes, connections);
+                if kept.has(&new, &extent) {
                     continue;
                 }
                 let (others, seed) = (cpus.others, plan.given.seed);
-                let new = Case::new(server, body_bytes, connections);
                 let mut collector = Collector { extent: &extent, out, place, others, seed, steps };
                 match collector.case(&new) {
                     Ok(case) => kept.add(case)?,

@@ -27,10 +27,21 @@ pub(super) fn for_page(
     let mut versions: Vec<String> = versions.collect();
     versions.dedup();
     let bands = bands.iter().map(|band| {
-        let Band { inside, intervals, .. } = band;
-        let percent = 100.0 * *inside as f64 / *intervals as f64;
-        let cover = format!("{inside} of {intervals} ({percent:.0} %)");
-        with(band, json!({"cover": (*intervals > 0).then_some(cover)}))
+        let cover = |inside: usize, intervals: usize| {
+            let percent = 100.0 * inside as f64 / intervals as f64;
+            (intervals > 0).then(|| format!("{inside} of {intervals} ({percent:.0} %)"))
+        };
+        let unheld = band.unheld.map(|one| {
+            let text = cover(one.inside, one.intervals)?;
+            let percent =
+                |value: Option<f64>| value.map_or(NONE.to_owned(), |value| format!("{value:.0} %"));
+            let (width, error) = (percent(one.width_percent), percent(one.error_percent));
+            Some(format!("{text}, width {width}, error {error}"))
+        });
+        with(
+            band,
+            json!({"cover": cover(band.inside, band.intervals), "without_holds": unheld.flatten()}),
+        )
     });
     let sized = cases.iter().map(|one| with(one, json!({"size": size(one.body_bytes)})));
     json!({
@@ -62,11 +73,12 @@ pub(super) fn figure(judged: &[Judged], ground: &Environment) -> String {
                 tone: TONES[judged.band()],
                 filled: judged.inside == Some(false),
                 label: format!(
-                    "{}, {} bytes, {} connections, {} %: {} predicted, {} measured",
+                    "{}, {} bytes, {} connections, {} %{}: {} predicted, {} measured",
                     judged.server,
                     judged.body_bytes,
                     judged.connections,
                     judged.reach,
+                    if judged.neighbour { " beside a neighbour" } else { "" },
                     thousands(value),
                     thousands(judged.measured)
                 ),
@@ -102,11 +114,13 @@ fn verdicts(pairs: &[Pairs]) -> Vec<Value> {
         (!all.is_empty()).then(|| row(name.to_owned(), &all))
     };
     let totals = [
-        total("unchanged, all", Pairs::unchanged),
+        total("unchanged, one beside a neighbour", |pairs| pairs.unchanged() && pairs.mixed),
+        total("unchanged, all others", |pairs| pairs.unchanged() && !pairs.mixed),
         total("10 % and more, all", Pairs::to_be_found),
     ];
     let each = pairs.iter().map(|pairs| {
         let (name, change) = match pairs.unchanged() {
+            true if pairs.mixed => (format!("{}, one beside a neighbour", pairs.server), None),
             true => (pairs.server.clone(), None),
             false => (format!("{} after {}", pairs.server, pairs.with), Some(pairs.change_percent)),
         };
@@ -129,9 +143,13 @@ fn prediction(judged: &Judged) -> Value {
         (None, true) => String::new(),
     };
     let (size, error) = (size(judged.body_bytes), judged.error(judged.predicted));
+    let beside = judged.neighbour.then_some("neighbour");
     with(
         judged,
-        json!({"size": size, "ends": ends, "held": held, "error": error, "remark": remark}),
+        json!({
+            "size": size, "ends": ends, "held": held, "error": error, "remark": remark,
+            "beside": beside,
+        }),
     )
 }
 

@@ -50,7 +50,8 @@ pub(super) struct Pair {
 
 /// All pairs of trials that count and have latencies of the generator.
 pub(super) fn pairs(judged: &[Judged]) -> Vec<Pair> {
-    let of_case = |one: &Judged| (one.server.clone(), one.body_bytes, one.connections);
+    let of_case =
+        |one: &Judged| (one.server.clone(), one.body_bytes, one.connections, one.neighbour);
     let each = judged.iter().flat_map(|lower| judged.iter().map(move |higher| (lower, higher)));
     let same = each.filter(|(lower, higher)| {
         of_case(lower) == of_case(higher) && lower.doubts.is_empty() && higher.doubts.is_empty()

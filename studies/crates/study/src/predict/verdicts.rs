@@ -14,7 +14,7 @@ use report::{CompareOptions, Verdict};
 use serde::Serialize;
 use trial::Trial;
 
-use super::collect::Case;
+use super::collect::{Case, Ramp};
 use super::servers::variant_of;
 
 /// From this part on, a change has to be found.
@@ -31,6 +31,8 @@ pub(super) struct Pairs {
     pub(super) body_bytes: u64,
     /// By how much a request costs more at saturation, percent; 0 for the same server.
     pub(super) change_percent: f64,
+    /// Whether one trial of each pair was beside a neighbour, and the other one was not.
+    pub(super) mixed: bool,
     /// Pairs of trials.
     pub(super) pairs: usize,
     /// Pairs with a verdict in the direction of the change.
@@ -88,16 +90,22 @@ pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
         let own = of(server, body_bytes);
         let trials = opened(directory, &own);
         let mut unchanged = Pairs::new(server, server, body_bytes, 0.0);
+        let mut mixed = Pairs { mixed: true, ..unchanged.clone() };
         for (at, before) in trials.iter().enumerate() {
-            trials[at + 1..].iter().for_each(|after| unchanged.count(verdict(before, after)));
+            for after in &trials[at + 1..] {
+                let same = before.neighbour == after.neighbour;
+                let pairs = if same { &mut unchanged } else { &mut mixed };
+                pairs.count(before.verdict(after));
+            }
         }
-        all.push(unchanged);
+        all.extend([unchanged, mixed]);
         if let Some(with) = variant_of(server) {
             let others = of(with, body_bytes);
             let change_percent = 100.0 * (cost(&own) / cost(&others) - 1.0);
             let mut changed = Pairs::new(server, with, body_bytes, change_percent);
             for before in &opened(directory, &others) {
-                trials.iter().for_each(|after| changed.count(verdict(before, after)));
+                let same = trials.iter().filter(|after| after.neighbour == before.neighbour);
+                same.for_each(|after| changed.count(before.verdict(after)));
             }
             all.push(changed);
         }
@@ -106,15 +114,29 @@ pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
     all
 }
 
-/// The trials of all loads; `None` for one that cannot be read.
-fn opened(directory: &Path, cases: &[&Case]) -> Vec<Option<Trial>> {
-    let ramps = cases.iter().flat_map(|case| &case.ramps);
-    ramps.map(|ramp| Trial::open(directory.join(&ramp.trial)).ok()).collect()
+/// A recorded load.
+struct Opened {
+    neighbour: bool,
+    /// `None` if it cannot be read.
+    trial: Option<Trial>,
 }
 
-fn verdict(before: &Option<Trial>, after: &Option<Trial>) -> Option<Verdict> {
-    let found = report::compare(before.as_ref()?, after.as_ref()?, &CompareOptions::default());
-    found.ok().map(|comparison| comparison.verdict)
+impl Opened {
+    fn verdict(&self, after: &Opened) -> Option<Verdict> {
+        let (before, after) = (self.trial.as_ref()?, after.trial.as_ref()?);
+        let found = report::compare(before, after, &CompareOptions::default());
+        found.ok().map(|comparison| comparison.verdict)
+    }
+}
+
+/// The trials of all loads.
+fn opened(directory: &Path, cases: &[&Case]) -> Vec<Opened> {
+    let ramps = cases.iter().flat_map(|case| &case.ramps);
+    let open = |ramp: &Ramp| Opened {
+        neighbour: ramp.neighbour,
+        trial: Trial::open(directory.join(&ramp.trial)).ok(),
+    };
+    ramps.map(open).collect()
 }
 
 /// CPU time of a request at saturation, as a mean over the cases.
@@ -126,7 +148,7 @@ fn cost(cases: &[&Case]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::collect::{Ramp, Saturation};
+    use super::super::collect::Saturation;
     use super::*;
 
     fn of(server: &str, change_percent: f64) -> Pairs {
@@ -155,7 +177,7 @@ mod tests {
 
     #[test]
     fn all_pairs_of_a_server_count_even_without_their_trials() {
-        let saturation = [Saturation { rate: 1_000.0, cpus: 1.0, established: 1 }; 2];
+        let saturation = [Saturation { rate: 1_000.0, cpus: 1.0, ..Saturation::default() }; 2];
         let ramps = vec![Ramp::default(); 3];
         let case = |server: &str, connections| Case {
             server: server.into(),
@@ -171,5 +193,16 @@ mod tests {
         let expected = [("nginx", "nginx", 15), ("nginx-hop", "nginx-hop", 3)];
         assert_eq!(counts[..2], expected);
         assert_eq!(counts[2], ("nginx-hop", "nginx", 18));
+    }
+
+    #[test]
+    fn a_trial_beside_a_neighbour_and_one_alone_are_pairs_of_their_own() {
+        let beside = |neighbour| Ramp { neighbour, ..Ramp::default() };
+        let ramps = [false, false, true].map(beside).to_vec();
+        let saturation = [Saturation { rate: 1_000.0, cpus: 1.0, ..Saturation::default() }; 2];
+        let case = Case { server: "nginx".into(), saturation, ramps, ..Case::default() };
+        let found = pairs(Path::new("nowhere"), &[case]);
+        let counts: Vec<_> = found.iter().map(|pairs| (pairs.mixed, pairs.pairs)).collect();
+        assert_eq!(counts, [(false, 1), (true, 2)]);
     }
 }
