@@ -3,7 +3,8 @@
 //! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS&text=1`; every
 //! query parameter is optional. POST is answered like GET, after its body. Why it is separate from
 //! the loop: it does no I/O and reads no clock, so a plain call tests every rule. What never
-//! happens: an unchecked byte of the query in a response head.
+//! happens: an unchecked byte of the query in a response head. An upgrade to WebSocket is not
+//! answered here.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +18,7 @@ const SIZE_BYTES_DEFAULT: u64 = 1024;
 /// The longest delay that a query may set.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The longest body of a request.
-const POST_BYTES_MAX: u64 = 64 * 1024;
+const POST_BYTES_MAX: u64 = 16 << 20;
 const CACHE_CONTROL_DEFAULT: &[u8] = b"max-age=3600";
 /// 2026-01-01: the date of the newest object. The others are up to a year older.
 const YOUNGEST_S: u64 = 1_767_225_600;
@@ -90,6 +91,12 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     let body_bytes = if unchanged || request.method == Method::Head { 0 } else { parameters.size };
     let Parameters { object, text, delay, .. } = parameters;
     Answer { status, object, text, body_bytes, delay, close }
+}
+
+/// Whether a request asks for a WebSocket.
+pub(crate) fn is_upgrade(request: &RequestHead<'_>) -> bool {
+    let protocol = request.fields.get(Name::Upgrade);
+    protocol.is_some_and(|name| name.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Bytes of the request's body that come before its answer; 0 if they are refused.
@@ -330,7 +337,7 @@ mod tests {
             ("PUT /obj/1", "Content-Length: 3", 405),
             ("GET /obj/1", "Content-Length: 3", 400),
             ("POST /obj/1", "Transfer-Encoding: chunked", 400),
-            ("POST /obj/1", "Content-Length: 65537", 413),
+            ("POST /obj/1", "Content-Length: 16777217", 413),
         ] {
             let (answer, _) = ask(&format!("{line} HTTP/1.1\r\nHost: a\r\n{body}\r\n\r\n"));
             assert_eq!((answer.status, answer.close), (status, true), "{line} {body}");

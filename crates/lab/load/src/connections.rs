@@ -20,13 +20,16 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use readiness::{Interest, Poller, Token};
 use rustix::net::SocketType;
 
-use crate::plan::{Plan, Protocol};
+use crate::plan::{Opening, Plan, Protocol};
 use crate::response::{Reader, Requested};
 use crate::sys;
 use crate::tls::{Session, Tls};
+use crate::websocket;
 
-/// The longest answer to CONNECT.
-const TUNNEL_ANSWER_BYTES_MAX: usize = 4096;
+/// The longest answer to what a connection begins with.
+const FIRST_ANSWER_BYTES_MAX: usize = 4096;
+/// A header of the PROXY protocol. The addresses are for documentation (RFC 5737).
+const PROXY_HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 203.0.113.1 40000 80\r\n";
 
 /// The state of a connection; the file's header has the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,8 @@ pub(crate) struct Connection {
     /// A request is in flight, or waits for the connection to be established.
     pub(crate) has_request: bool,
     pub(crate) assigned: Assigned,
-    /// What has come of the answer to CONNECT.
-    tunnel_answer: Vec<u8>,
+    /// What has come of the answer to what it begins with.
+    first_answer: Vec<u8>,
     /// Request bytes that the socket has not accepted yet.
     pub(crate) unsent: Vec<u8>,
     pub(crate) reader: Reader,
@@ -90,26 +93,27 @@ impl Connection {
         }
     }
 
-    /// Goes on with asking for a tunnel. True when the proxy has opened it.
-    fn open_tunnel(&mut self, connect: &[u8]) -> io::Result<bool> {
+    /// Goes on with what a connection begins with. True when it is complete.
+    fn open(&mut self, first: &First) -> io::Result<bool> {
         if self.wants_write {
-            // The first event. The buffer of a new socket takes this small request.
-            let sent = sys::send(self.fd(), connect)?;
-            return if sent == connect.len() { Ok(false) } else { Err(WriteZero.into()) };
+            // The first event. The buffer of a new socket takes these few bytes.
+            let sent = sys::send(self.fd(), &first.sent)?;
+            let is_complete = first.answer.is_empty();
+            return if sent == first.sent.len() { Ok(is_complete) } else { Err(WriteZero.into()) };
         }
         let mut piece = [0; 512];
         match sys::recv(self.fd(), &mut piece) {
             Ok(0) => return Err(ConnectionAborted.into()),
-            Ok(count) => self.tunnel_answer.extend_from_slice(&piece[..count]),
+            Ok(count) => self.first_answer.extend_from_slice(&piece[..count]),
             Err(e) if sys::would_block(&e) => return Ok(false),
             Err(e) => return Err(e),
         }
-        let answer = self.tunnel_answer.as_slice();
-        let opened = &b"HTTP/1.1 2"[..answer.len().min(10)];
-        if !answer.starts_with(opened) || answer.len() > TUNNEL_ANSWER_BYTES_MAX {
+        let answer = self.first_answer.as_slice();
+        let opened = &first.answer[..answer.len().min(first.answer.len())];
+        if !answer.starts_with(opened) || answer.len() > FIRST_ANSWER_BYTES_MAX {
             let text = String::from_utf8_lossy(answer);
             let line = text.lines().next().unwrap_or_default().escape_debug();
-            return Err(io::Error::other(format!("the proxy opens no tunnel: {line}")));
+            return Err(io::Error::other(format!("{}: {line}", first.refused)));
         }
         Ok(answer.ends_with(b"\r\n\r\n"))
     }
@@ -126,6 +130,34 @@ impl Connection {
     }
 }
 
+/// What each connection begins with.
+struct First {
+    sent: Vec<u8>,
+    /// How the answer begins; empty if there is none.
+    answer: &'static [u8],
+    /// What another answer means.
+    refused: &'static str,
+}
+
+impl First {
+    fn of(plan: &Plan) -> Option<First> {
+        let authority = &plan.target.authority;
+        let (sent, answer, refused): (_, &[u8], _) = match plan.opening {
+            Opening::Nothing if plan.target.tunnel => {
+                let connect = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+                (connect.into_bytes(), b"HTTP/1.1 2", "the proxy opens no tunnel")
+            }
+            Opening::Nothing => return None,
+            Opening::WebSocket => {
+                let handshake = websocket::handshake(plan.host(), &plan.target.path);
+                (handshake, b"HTTP/1.1 101 ", "no upgrade to WebSocket")
+            }
+            Opening::ProxyHeader => (PROXY_HEADER.to_vec(), b"", ""),
+        };
+        Some(First { sent, answer, refused })
+    }
+}
+
 pub(crate) struct Connections {
     pub(crate) table: Vec<Connection>,
     hot: u32,
@@ -134,8 +166,7 @@ pub(crate) struct Connections {
     socket_type: SocketType,
     /// For all connections, or for none.
     tls: Option<Tls>,
-    /// The request for a tunnel, if the target is reached through one.
-    connect: Option<Vec<u8>>,
+    first: Option<First>,
     pub(crate) poller: Poller,
 }
 
@@ -150,7 +181,7 @@ impl Connections {
             generation: 0,
             connect_ns: 0,
             wants_write: false,
-            tunnel_answer: Vec::new(),
+            first_answer: Vec::new(),
             has_request: false,
             assigned: nothing,
             unsent: Vec::new(),
@@ -163,12 +194,8 @@ impl Connections {
             Protocol::Http3 { .. } => SocketType::DGRAM,
             Protocol::Http1 | Protocol::Http2 { .. } => SocketType::STREAM,
         };
-        let connect = plan.target.tunnel.then(|| {
-            let authority = &plan.target.authority;
-            format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").into_bytes()
-        });
-        let hot = plan.connections;
-        Connections { table, hot, target, sources, socket_type, tls, connect, poller }
+        let (hot, first) = (plan.connections, First::of(plan));
+        Connections { table, hot, target, sources, socket_type, tls, first, poller }
     }
 
     pub(crate) fn is_cold(&self, slot: u32) -> bool {
@@ -217,8 +244,8 @@ impl Connections {
             };
             is_established = tls.handshake(session, fd)?;
         }
-        if let Some(connect) = &self.connect {
-            is_established = connection.open_tunnel(connect)?;
+        if let Some(first) = &self.first {
+            is_established = connection.open(first)?;
         }
         if is_established {
             connection.step = Step::Idle;
@@ -294,7 +321,7 @@ impl Connections {
         }
         connection.session = None;
         connection.unsent.clear();
-        connection.tunnel_answer.clear();
+        connection.first_answer.clear();
         connection.step = Step::Closed;
     }
 

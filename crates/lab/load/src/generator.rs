@@ -33,7 +33,7 @@ use readiness::{Choice, Event, Events, Poller, Ready};
 use crate::connections::{Assigned, Connections, Step};
 use crate::ledger::{Effort, Ledger, Remaining};
 use crate::outcome::{Counts, ErrorKind, Outcome, Row};
-use crate::plan::{BadPlan, Plan, Protocol};
+use crate::plan::{BadPlan, Opening, Plan, Protocol};
 use crate::population::Objects;
 use crate::random::mix2;
 use crate::request::Template;
@@ -41,6 +41,7 @@ use crate::response::{Complete, Heads, Requested};
 use crate::schedule::{Schedule, Starts};
 use crate::sys::{self, would_block};
 use crate::tls::Tls;
+use crate::websocket;
 use lanes::Cause;
 use multiplexed::Multiplexed;
 
@@ -183,6 +184,8 @@ struct Generator<'p> {
     /// Cold slots that connect again: (since, slot), earliest first.
     connecting_cold: VecDeque<(u64, u32)>,
     template: Template,
+    /// Bytes of a response that is not of HTTP.
+    response_bytes: Option<u64>,
     /// HTTP/2 and HTTP/3.
     multiplexed: Option<Box<Multiplexed>>,
     objects: Objects,
@@ -231,6 +234,8 @@ impl<'p> Generator<'p> {
             resting_cold: VecDeque::new(),
             connecting_cold: VecDeque::new(),
             template: Template::new(plan),
+            response_bytes: (plan.opening == Opening::WebSocket)
+                .then(|| websocket::answer_bytes(plan.body_bytes)),
             multiplexed: multiplexed.transpose().map_err(BadPlan)?.map(Box::new),
             objects: Objects::new(&plan.population, plan.seed, mix2(plan.seed, 1)),
             heads: Heads::new(plan.population.objects, plan.count_hits),
@@ -499,6 +504,9 @@ impl<'p> Generator<'p> {
         connection.assigned = assigned;
         connection.has_request = true;
         connection.reader.begin();
+        if let Some(bytes) = self.response_bytes {
+            connection.reader.expect_bytes(bytes);
+        }
         if connection.step != Step::Idle {
             connection.unsent.extend_from_slice(bytes);
             return self.connect_with_request(slot, now_ns);

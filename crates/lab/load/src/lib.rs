@@ -35,6 +35,7 @@ mod schedule;
 pub mod sys;
 #[cfg(feature = "tls")]
 mod tls;
+mod websocket;
 
 #[cfg(not(feature = "tls"))]
 use absent as tls;
@@ -45,8 +46,8 @@ pub use null_server::NullServer;
 pub use origin::{Origin, OriginCounters};
 pub use outcome::{Counts, ErrorKind, Errors, Latency, Outcome, Row};
 pub use plan::{
-    BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DURATION_MAX, Plan, Protocol,
-    SOURCES_MAX, STREAMS_MAX, Target,
+    BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DURATION_MAX, Opening, Plan,
+    Protocol, SOURCES_MAX, STREAMS_MAX, Target,
 };
 pub use population::{OBJECTS_MAX, Objects, Population, SIZE_BYTES_MAX, Size};
 pub use schedule::{Arrivals, BadRate, LEVELS_MAX, RATE_MAX, Schedule, Starts};

@@ -19,6 +19,9 @@ const STOP_CHECK_MS: i32 = 50;
 /// Size of the receive buffer. Requests are small.
 const BUFFER_BYTES: usize = 16 * 1024;
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
+/// How a request ends after whose response the connection is closed. The generator writes this
+/// field last.
+const CLOSE_END: &[u8] = b"Connection: close\r\n\r\n";
 
 /// A null server that is bound but not yet serving.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ struct Peer {
     matched: u8,
     /// Response bytes that are due and that the socket has not accepted yet.
     owed: usize,
+    /// Whether the client wants it to be closed after that.
+    closes: bool,
     /// Whether epoll waits for writability instead of readability.
     wants_write: bool,
 }
@@ -103,7 +108,8 @@ impl Serving {
             if self.peers.len() <= at {
                 self.peers.resize_with(at + 1, || None);
             }
-            self.peers[at] = Some(Peer { fd, matched: 0, owed: 0, wants_write: false });
+            let (matched, owed, closes, wants_write) = (0, 0, false, false);
+            self.peers[at] = Some(Peer { fd, matched, owed, closes, wants_write });
         }
         Ok(())
     }
@@ -119,6 +125,7 @@ impl Serving {
                 Ok(n) => {
                     let heads = heads_ended(&mut peer.matched, &buffer[..n]);
                     peer.owed = heads * self.response.len();
+                    peer.closes = buffer[..n].ends_with(CLOSE_END);
                     self.answered += heads as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -134,6 +141,9 @@ impl Serving {
             }
         }
         let wants_write = peer.owed > 0;
+        if peer.closes && !wants_write {
+            return self.close(fd);
+        }
         if wants_write != peer.wants_write {
             peer.wants_write = wants_write;
             let events = if wants_write { libc::EPOLLOUT } else { libc::EPOLLIN };

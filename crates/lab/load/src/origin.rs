@@ -19,12 +19,15 @@ use readiness::slots::SlotTable;
 use readiness::{Choice, Events, Interest, Poller, Ready, Token};
 
 use crate::answer::{self, Answer};
-use crate::{content, sys};
+use crate::{content, sys, websocket};
 
 /// Most open connections; more wait in the backlog.
 const CONNECTIONS_MAX: u32 = 1 << 20;
 const EVENTS_MAX: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
+/// A longer body of a request is dropped by the kernel as it comes. A shorter one is read with its
+/// head.
+const READ_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes passed to one `send`. The origin often shares a processor with a generator, and a
 /// kernel without preemption keeps that processor for the whole call, which would delay the
 /// generator's next request.
@@ -36,7 +39,7 @@ const LISTENER: Token = Token::new(Token::SLOT_RESERVED - 1, 0);
 /// What an origin has done so far. Any thread may read it.
 #[derive(Debug, Default)]
 pub struct OriginCounters {
-    /// Requests answered, of all kinds.
+    /// Requests answered, of all kinds, and messages of WebSockets.
     pub requests: AtomicU64,
     /// Responses with status 304, included in `requests`.
     pub not_modified: AtomicU64,
@@ -125,6 +128,11 @@ struct Client {
     body_at: u64,
     body_end: u64,
     close: bool,
+    /// It has switched to WebSocket.
+    is_websocket: bool,
+    /// Bytes of a request's body that have not come yet, and the answer after them, whose head is
+    /// in `head`.
+    awaited: Option<(u64, Answer)>,
     /// The response in `head` waits for its delay to pass.
     delayed: bool,
     interest: Interest,
@@ -213,6 +221,8 @@ impl Serving {
                 body_at: 0,
                 body_end: 0,
                 close: false,
+                is_websocket: false,
+                awaited: None,
                 delayed: false,
                 interest: Interest::READ,
             });
@@ -226,6 +236,9 @@ impl Serving {
         let Some(client) = self.clients.get_mut(token) else { return };
         if client.delayed {
             return;
+        }
+        if client.awaited.is_some() {
+            return self.drop_body(token);
         }
         if client.has_output() {
             if ready.has(Ready::WRITABLE) {
@@ -253,6 +266,25 @@ impl Serving {
         }
     }
 
+    /// Drops what has come of a long body. Answers the request when the body is complete.
+    fn drop_body(&mut self, token: Token) {
+        let Some(client) = self.clients.get_mut(token) else { return };
+        let Some((left, answer)) = client.awaited else { return };
+        let most = usize::try_from(left).unwrap_or(usize::MAX);
+        match sys::recv_discard(client.fd.as_raw_fd(), most) {
+            Ok(0) => self.close(token),
+            Ok(count) => {
+                let left = left.checked_sub(count as u64).expect("no more is dropped than asked");
+                client.awaited = (left > 0).then_some((left, answer));
+                if left == 0 {
+                    self.respond(token, answer);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.close(token),
+        }
+    }
+
     /// Answers the requests in a client's own buffer.
     fn answer_input(&mut self, token: Token) {
         let Some(client) = self.clients.get_mut(token) else { return };
@@ -273,12 +305,38 @@ impl Serving {
             if client.close || client.delayed || client.has_output() {
                 break;
             }
+            if client.is_websocket {
+                match websocket::echo(&bytes[used..], &mut client.head) {
+                    Ok(None) => break,
+                    Ok(Some(count)) => {
+                        used += count;
+                        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+                        self.push(token);
+                    }
+                    Err(()) => self.close(token),
+                }
+                continue;
+            }
             let parsed = parse_request(&bytes[used..], &mut self.scratch, &self.limits);
             let answer = match parsed {
                 Ok(None) => break,
+                Ok(Some(request)) if answer::is_upgrade(&request) => {
+                    used += request.head_bytes;
+                    client.is_websocket = true;
+                    client.head.extend_from_slice(websocket::SWITCH);
+                    self.push(token);
+                    continue;
+                }
                 Ok(Some(request)) => {
-                    let whole = request.head_bytes + answer::body_bytes(&request);
-                    if bytes.len() - used < whole {
+                    let body_bytes = answer::body_bytes(&request);
+                    let whole = request.head_bytes + body_bytes;
+                    let missing = whole.saturating_sub(bytes.len() - used);
+                    if missing > 0 && body_bytes > READ_BYTES_MAX {
+                        let answer = answer::answer(&request, &self.date, &mut client.head);
+                        client.awaited = Some((missing as u64, answer));
+                        return bytes.len();
+                    }
+                    if missing > 0 {
                         break;
                     }
                     used += whole;
@@ -449,6 +507,46 @@ mod tests {
             assert_eq!(requests, 2, "cut at {cut}");
             assert!(content::matches(2, 0, &bodies(&got)[0]));
         }
+    }
+
+    #[test]
+    fn a_long_post_is_answered_after_its_body() {
+        let head = "POST /obj/2?size=7 HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n";
+        let post = format!("{head}{}", "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(12_000));
+        let post = &post.as_bytes()[..head.len() + 300_000];
+        for cut in [10, 1000, 200_000, post.len()] {
+            let (first, second) = post.split_at(cut);
+            let (got, requests) = talk(&[first, second]);
+            assert_eq!(requests, 2, "cut at {cut}");
+            assert!(content::matches(2, 0, &bodies(&got)[0]));
+        }
+    }
+
+    #[test]
+    fn messages_of_a_websocket_are_echoed() {
+        let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (addr, counters) = (origin.local_addr(), origin.counters());
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = thread::spawn(move || origin.run(&flag).unwrap());
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let message = websocket::message(100);
+        stream.write_all(&websocket::handshake("a", "/")).unwrap();
+        let mut got = vec![0; websocket::SWITCH.len()];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, websocket::SWITCH);
+        for piece in [&message[..50], &message[50..], &message.repeat(3)] {
+            stream.write_all(piece).unwrap();
+            thread::sleep(Duration::from_millis(2));
+        }
+        let mut got = vec![0; 4 * 102];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(counters.requests.load(Ordering::Relaxed), 4);
+        // Not a message: the origin closes.
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::population::Population;
 use crate::schedule::{Arrivals, Schedule};
+use crate::websocket;
 
 /// The most connections that may carry requests.
 pub const CONNECTIONS_MAX: u32 = 100_000;
@@ -28,7 +29,11 @@ pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
 /// The most requests at a time on a connection of HTTP/2 or HTTP/3.
 pub const STREAMS_MAX: u32 = 1000;
 /// The longest body of a request.
-const BODY_BYTES_MAX: u32 = 64 * 1024;
+const BODY_BYTES_MAX: u32 = 1024 * 1024;
+/// Bytes before a message of gRPC: whether it is compressed, and its length.
+pub(crate) const GRPC_PREFIX_BYTES: u32 = 5;
+/// The longest message of gRPC. It is below the window that a new stream has by default.
+const GRPC_BYTES_MAX: u32 = 16 * 1024;
 /// The most bytes of the added fields, with their names and the ends of their lines.
 const FIELDS_BYTES_MAX: usize = 16 << 20;
 /// Fields that say where a message ends or what becomes of its connection. The generator writes the
@@ -73,6 +78,9 @@ pub struct Plan {
     /// The roots that the server's certificate must lead to (PEM). `None`: it is not verified.
     #[serde(default)]
     pub ca: Option<PathBuf>,
+    /// What a connection begins with.
+    #[serde(default)]
+    pub opening: Opening,
     /// Whether a connection is reused. If not, each request has its own.
     pub keep_alive: bool,
     /// Whether a new connection resumes the TLS 1.3 session of an earlier one.
@@ -92,9 +100,14 @@ pub struct Plan {
     pub count_hits: bool,
     /// Whether every byte is compared with the origin's (`load::content`).
     pub verify: bool,
-    /// Length of each request's body. If it is not 0, requests are POST instead of GET.
+    /// Length of each request's body. If it is not 0, requests are POST instead of GET. Over a
+    /// WebSocket, the length of each message.
     #[serde(default)]
     pub body_bytes: u32,
+    /// Whether requests are unary calls of gRPC, over HTTP/2: a message of `body_bytes` with its
+    /// prefix, answered with content and the trailer `grpc-status: 0`.
+    #[serde(default)]
+    pub grpc: bool,
     /// Header fields to add to each request. Host and User-Agent replace the generator's.
     pub fields: Vec<(String, String)>,
     /// The CPU to pin the generator to.
@@ -115,6 +128,7 @@ impl Plan {
             sources: 0,
             protocol: Protocol::Http1,
             ca: None,
+            opening: Opening::Nothing,
             keep_alive: true,
             resume: false,
             population: Population::default(),
@@ -125,6 +139,7 @@ impl Plan {
             count_hits: true,
             verify: false,
             body_bytes: 0,
+            grpc: false,
             fields: Vec::new(),
             pin_cpu: None,
         }
@@ -158,10 +173,30 @@ impl Plan {
             if !self.keep_alive {
                 return Err(named("protocol")("a connection for each request is not supported"));
             }
-            if self.body_bytes > 0 || self.target.tunnel {
-                let why = "bodies of requests and tunnels are only supported with HTTP/1";
+            let has_body = self.body_bytes > 0 && !self.grpc;
+            if has_body || self.target.tunnel || self.opening != Opening::Nothing {
+                let why = "bodies of requests, tunnels, WebSocket and the PROXY header are only \
+                           supported with HTTP/1";
                 return Err(named("protocol")(why));
             }
+        }
+        let is_plain = !(self.target.tls || self.target.absolute || self.target.tunnel);
+        if self.opening != Opening::Nothing && !is_plain {
+            let why = "only supported in the clear, without a forward proxy";
+            return Err(named("opening")(why));
+        }
+        if self.grpc {
+            if !matches!(self.protocol, Protocol::Http2 { .. }) {
+                return Err(named("grpc")("only supported over HTTP/2"));
+            }
+            let (least, most) = (GRPC_PREFIX_BYTES, GRPC_BYTES_MAX);
+            range("body_bytes", self.body_bytes.into(), least.into(), most.into())?;
+        }
+        if self.opening == Opening::WebSocket {
+            if !self.keep_alive {
+                return Err(named("opening")("a WebSocket for each message is not supported"));
+            }
+            range("body_bytes", self.body_bytes.into(), 1, websocket::PAYLOAD_BYTES_MAX.into())?;
         }
         range("body_bytes", self.body_bytes.into(), 0, BODY_BYTES_MAX.into())?;
         if self.target.tunnel && (self.target.tls || self.target.absolute) {
@@ -282,6 +317,19 @@ impl Protocol {
             Protocol::Http2 { streams } | Protocol::Http3 { streams } => Some(streams),
         }
     }
+}
+
+/// What a connection begins with, before its first request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Opening {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// An upgrade to WebSocket. Each request is a message, and its response the next message.
+    WebSocket,
+    /// A header of the PROXY protocol (version 1), for a client in a network for documentation.
+    ProxyHeader,
 }
 
 /// An invalid plan (the operator's fault).
@@ -461,6 +509,14 @@ mod tests {
             "bodies of requests",
         );
         wrong(|p| p.body_bytes = BODY_BYTES_MAX + 1, "body_bytes");
+        wrong(|p| p.opening = Opening::WebSocket, "body_bytes");
+        wrong(|p| p.grpc = true, "over HTTP/2");
+        wrong(|p| (p.grpc, p.protocol) = (true, Protocol::Http2 { streams: 1 }), "body_bytes");
+        wrong(|p| (p.opening, p.target.tls) = (Opening::ProxyHeader, true), "in the clear");
+        wrong(
+            |p| (p.opening, p.protocol) = (Opening::ProxyHeader, Protocol::Http2 { streams: 1 }),
+            "PROXY header",
+        );
         wrong(|p| (p.target.tls, p.target.tunnel) = (true, true), "tunnel");
         wrong(|p| p.fields.push(("a\r\nb".into(), "c".into())), "header field");
         wrong(|p| p.fields.push(("a".into(), "b\r\nc: d".into())), "header field");

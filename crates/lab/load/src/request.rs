@@ -6,7 +6,8 @@
 
 use std::io::Write;
 
-use crate::plan::Plan;
+use crate::plan::{Opening, Plan};
+use crate::websocket;
 
 /// A placeholder between two constant pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,10 @@ pub(crate) struct Template {
 
 impl Template {
     pub(crate) fn new(plan: &Plan) -> Template {
+        if plan.opening == Opening::WebSocket {
+            let message = websocket::message(plan.body_bytes);
+            return Template { first: message.clone(), rest: vec![], filled: message, requests: 0 };
+        }
         let target = &plan.target;
         let origin =
             if target.absolute { format!("http://{}", target.authority) } else { String::new() };

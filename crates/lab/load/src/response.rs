@@ -203,6 +203,13 @@ impl Reader {
         self.received.body_bytes = 0;
     }
 
+    /// The response is not of HTTP: it is this many bytes.
+    #[inline]
+    pub(crate) fn expect_bytes(&mut self, left: u64) {
+        debug_assert!(left > 0, "a response is not empty");
+        self.state = State::Length { left };
+    }
+
     /// Whether the connection may carry another request after this response.
     pub(crate) fn keep_alive(&self) -> bool {
         self.keep_alive

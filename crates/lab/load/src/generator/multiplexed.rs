@@ -30,7 +30,7 @@ use super::lanes::{Cause, FREE, Lane, Lanes, Requests, WINDOW_BYTES};
 use super::{Generator, REST_NS, kind_of, kind_of_connect};
 use crate::connections::{Assigned, Connection, Step};
 use crate::outcome::ErrorKind;
-use crate::plan::Plan;
+use crate::plan::{GRPC_PREFIX_BYTES, Plan};
 use crate::request::Template;
 use crate::sys::{self, would_block};
 use crate::tls::Tls;
@@ -48,6 +48,8 @@ pub(super) struct Multiplexed {
     scheme: &'static [u8],
     authority: Vec<u8>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The content of requests, which are calls of gRPC; empty: they are GET.
+    message: Vec<u8>,
     /// Links with bytes to send, and some that were flushed since.
     to_flush: VecDeque<u32>,
 }
@@ -80,7 +82,10 @@ impl Multiplexed {
         limits.stream_window_bytes = WINDOW_BYTES;
         limits.connection_window_bytes = WINDOW_BYTES * (plan.slots() / plan.connections).min(16);
         let lower = |name: &str| name.to_ascii_lowercase().into_bytes();
-        let fields = plan.other_fields().map(|(name, value)| (lower(name), value.into())).collect();
+        let grpc = [("te", "trailers"), ("content-type", "application/grpc")];
+        let fields = grpc.into_iter().take(if plan.grpc { grpc.len() } else { 0 });
+        let fields = fields.chain(plan.other_fields());
+        let fields = fields.map(|(name, value)| (lower(name), value.into())).collect();
         Ok(Multiplexed {
             links,
             lanes: Lanes {
@@ -96,6 +101,7 @@ impl Multiplexed {
             scheme: plan.target.scheme().as_bytes(),
             authority: plan.host().as_bytes().to_vec(),
             fields,
+            message: if plan.grpc { grpc_message(plan.body_bytes) } else { Vec::new() },
             to_flush: VecDeque::new(),
         })
     }
@@ -146,16 +152,26 @@ impl Multiplexed {
         let place = &self.lanes.all[lane as usize];
         let object = place.request.as_ref().map_or(0, |assigned| assigned.requested.object);
         let head = RequestFields {
-            method: b"GET",
+            method: if self.message.is_empty() { &b"GET"[..] } else { b"POST" },
             scheme: Some(self.scheme),
             authority: &self.authority,
             path: Some(self.path.fill(object, place.size)),
             protocol: None,
         };
         let fields = self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        let is_whole = self.message.is_empty();
         let sent = match protocol {
-            Speaks::Http2(http2) => match http2.send_request(&head, fields, true, out) {
-                Ok(stream) => Some(u64::from(stream)),
+            // It waits until the window of the connection has room for its message.
+            Speaks::Http2(http2) if http2.connection_window() < self.message.len() => None,
+            Speaks::Http2(http2) => match http2.send_request(&head, fields, is_whole, out) {
+                Ok(stream) => {
+                    if !is_whole {
+                        // A server with a window below the default gets a part of the message, and
+                        // the request times out.
+                        let _ = http2.send_data(stream, &self.message, true, out);
+                    }
+                    Some(u64::from(stream))
+                }
                 Err(Misuse::TooManyStreams | Misuse::Closing) => None,
                 Err(misuse) => unreachable!("a request without a body: {misuse}"),
             },
@@ -177,7 +193,10 @@ impl Multiplexed {
 
     /// Handles what the server has sent. Requests that ended are then in `ended`.
     fn receive(&mut self, link: u32, bytes: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Outcome {
-        let Multiplexed { links, lanes, .. } = self;
+        let Multiplexed { links, lanes, message, .. } = self;
+        let is_grpc = !message.is_empty();
+        // A response of gRPC ends with trailers.
+        let end = if is_grpc { Err(ErrorKind::Truncated) } else { Ok(()) };
         let Link { protocol, requests, is_ready, partial, .. } = &mut links[link as usize];
         let Some(Speaks::Http2(http2)) = protocol else { return Outcome::Open };
         let mut at = 0;
@@ -193,16 +212,20 @@ impl Multiplexed {
                     if let Some(lane) = requests.lane_of(stream.into()) {
                         requests.answered(lanes, lane, &head);
                     }
-                    (stream, end_stream.then_some(Ok(())))
+                    (stream, end_stream.then_some(end))
                 }
                 Event::Data { stream, bytes, end_stream } => {
                     if let Some(lane) = requests.lane_of(stream.into()) {
                         lanes.take(lane, bytes);
                     }
                     http2.release(stream, bytes.len(), out);
-                    (stream, end_stream.then_some(Ok(())))
+                    (stream, end_stream.then_some(end))
                 }
-                Event::Trailers { stream, .. } => (stream, Some(Ok(()))),
+                Event::Trailers { stream, fields } => {
+                    let mut fields = fields.iter();
+                    let is_good = !is_grpc || fields.any(|field| field == GRPC_STATUS);
+                    (stream, Some(if is_good { Ok(()) } else { Err(ErrorKind::BadStatus) }))
+                }
                 Event::Reset { stream, .. } => (stream, Some(Err(ErrorKind::Reset))),
                 Event::StreamError { stream, .. } => (stream, Some(Err(ErrorKind::BadFraming))),
                 Event::GoAway { last_stream, .. } => {
@@ -263,6 +286,18 @@ impl Multiplexed {
             http3.close(link, quic, connection.socket(), sys::mono_ns());
         }
     }
+}
+
+/// The trailer of a response of gRPC.
+const GRPC_STATUS: (&[u8], &[u8]) = (b"grpc-status", b"0");
+
+/// A message of gRPC with its prefix, both together of this length.
+fn grpc_message(bytes: u32) -> Vec<u8> {
+    let payload_bytes = bytes.checked_sub(GRPC_PREFIX_BYTES).expect("a plan is checked");
+    let mut message = vec![0];
+    message.extend_from_slice(&payload_bytes.to_be_bytes());
+    message.resize(bytes as usize, b'x');
+    message
 }
 
 /// The state of a connection after a read.

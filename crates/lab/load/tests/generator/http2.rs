@@ -13,6 +13,62 @@ use crate::common::Reaction::{self, Break, Close, Content, GoAway, Nothing, Rese
 use crate::common::{PATIENCE, Server, run, run_observed};
 use crate::tls::{config, over_tls};
 
+#[test]
+fn a_call_of_grpc_ends_with_its_status() {
+    for (status, is_good) in [(Some("0"), true), (Some("13"), false), (None, false)] {
+        let server = Server::connections(move |stream| drop(call(stream, status)));
+        let protocol = Protocol::Http2 { streams: 2 };
+        let plan = server.requests("/a.B/C", 500.0, 50);
+        let outcome = run(&Plan { protocol, grpc: true, body_bytes: 100, ..plan });
+        assert_eq!(outcome.counts.completed, if is_good { 50 } else { 0 }, "{status:?}");
+        assert_eq!(outcome.counts.errors.total(), if is_good { 0 } else { 50 }, "{status:?}");
+    }
+}
+
+/// Answers each complete message with another, and with this status in trailers.
+fn call(mut stream: impl Read + Write, status: Option<&str>) -> std::io::Result<()> {
+    let (mut out, mut scratch, mut input) = (Vec::new(), Scratch::new(), Vec::new());
+    let mut connection = Connection::server(&Limits::default(), &mut out);
+    let mut buffer = [0; 16384];
+    loop {
+        let mut at = 0;
+        loop {
+            let received = connection
+                .next_event(&input[at..], &mut scratch, 0, &mut out)
+                .map_err(std::io::Error::other)?;
+            at += received.consumed;
+            let (id, is_whole) = match received.event {
+                None => break,
+                Some(Event::Request { head, .. }) => {
+                    assert_eq!((head.method, head.path), (&b"POST"[..], Some(&b"/a.B/C"[..])));
+                    continue;
+                }
+                Some(Event::Data { stream, bytes, end_stream }) => {
+                    assert_eq!((bytes.len(), &bytes[..5]), (100, &[0, 0, 0, 0, 95][..]));
+                    (stream, end_stream)
+                }
+                Some(_) => continue,
+            };
+            assert!(is_whole, "a message comes in one frame");
+            let none: [(&[u8], &[u8]); 0] = [];
+            connection.release(id, 100, &mut out);
+            connection.send_response(id, 200, none, false, &mut out).unwrap();
+            connection.send_data(id, b"answer", status.is_none(), &mut out).unwrap();
+            if let Some(status) = status {
+                let trailer = [(&b"grpc-status"[..], status.as_bytes())];
+                connection.send_trailers(id, trailer, &mut out).unwrap();
+            }
+        }
+        input.drain(..at);
+        stream.write_all(&out)?;
+        out.clear();
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => input.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
 /// A server with so many streams at a time.
 fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {
     let mut limits = Limits::default();

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{PATIENCE, Server, conserved, run, run_observed, say};
-use load::{Error, Outcome, Phase, Plan, Population, Size, Tick};
+use load::{Error, Opening, Outcome, Phase, Plan, Population, Size, Tick};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
@@ -343,6 +343,51 @@ fn requests_can_have_bodies_and_go_through_a_tunnel() {
     plan.target.addr = refusing.addr;
     let error = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("no tunnel: HTTP/1.1 403 No"), "{error}");
+}
+
+#[test]
+fn a_long_body_is_sent_whole() {
+    let origin = Server::origin();
+    let plan = Plan { body_bytes: 1 << 20, ..origin.requests("/obj/3?size=9", 100.0, 20) };
+    assert_eq!(run(&plan).counts.body_bytes, 20 * 9);
+}
+
+#[test]
+fn messages_go_over_websockets() {
+    let origin = Server::origin();
+    let plan = origin.requests("/chat", 1000.0, 200);
+    let mut plan = Plan { body_bytes: 100, opening: Opening::WebSocket, ..plan };
+    assert_eq!(run(&plan).counts.body_bytes, 200 * 102);
+    let refusing = Server::scripted(|stream, _| say(stream, "HTTP/1.1 200 OK\r\n\r\n"));
+    plan.target.addr = refusing.addr;
+    let error = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("no upgrade to WebSocket: HTTP/1.1 200 OK"), "{error}");
+}
+
+#[test]
+fn connections_can_begin_with_a_proxy_header() {
+    let header = b"PROXY TCP4 192.0.2.7 203.0.113.1 40000 80\r\n";
+    let server = Server::connections(move |mut client| {
+        let mut got = vec![0; header.len()];
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(got, header);
+        let mut request = [0; 1024];
+        while client.read(&mut request).is_ok_and(|count| count > 0) {
+            assert!(request.starts_with(b"GET / HTTP/1.1\r\n"));
+            say(&mut client, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let plan = server.requests("/", 1000.0, 100);
+    let plan = Plan { opening: Opening::ProxyHeader, connections: 2, ..plan };
+    assert_eq!(run(&plan).counts.completed, 100);
+}
+
+#[test]
+fn the_null_server_closes_connections_for_one_request() {
+    let server = Server::null();
+    let plan = Plan { keep_alive: false, ..server.requests("/", 1000.0, 50) };
+    let counts = run(&plan).counts;
+    assert_eq!((counts.completed, counts.connects), (50, 50));
 }
 
 #[test]
