@@ -61,6 +61,7 @@ test  ip         iproute2         -         a network apart, in which the tests 
 test  logrotate  logrotate        -         rotates the log of the service, for the tests
 test  systemd-analyze systemd     -         verifies the unit of the service, for the tests
 bench /usr/lib/nginx/modules/ngx_stream_module.so libnginx-mod-stream - for the tunnels of nginx
+bench /usr/lib/nginx/modules/ngx_http_echo_module.so libnginx-mod-http-echo - for an origin of gRPC
 bench caddy      caddy            caddy     a peer in the table of costs that speaks HTTP/3
 '
 

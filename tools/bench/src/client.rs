@@ -197,6 +197,21 @@ pub(crate) fn object_path(path: &str, object: u32) -> String {
     path.replace("{n}", &object.to_string())
 }
 
+/// The requests and the connections that nginx has counted (stub_status), with this request.
+pub(crate) fn nginx_counts(addr: SocketAddr) -> Option<(u64, u64)> {
+    let mut page = Vec::new();
+    Client::new(addr).exchange("/status", |part| page.extend_from_slice(part)).ok()?;
+    counts_in(&String::from_utf8_lossy(&page))
+}
+
+/// Its third line: connections accepted, connections handled, requests.
+fn counts_in(page: &str) -> Option<(u64, u64)> {
+    let numbers: Vec<u64> =
+        page.lines().nth(2)?.split_whitespace().map_while(|text| text.parse().ok()).collect();
+    let [accepted, _, requests] = numbers[..] else { return None };
+    Some((requests, accepted))
+}
+
 /// A metric of our server, by name.
 pub(crate) fn metric(admin: SocketAddr, name: &str) -> Option<f64> {
     let mut page = Vec::new();
@@ -221,6 +236,13 @@ mod tests {
         assert!(Client::new(addr).get("/nothing").is_err());
         assert!(fill(addr, "/obj/{n}", 37, (0, &AtomicBool::new(true))).is_err());
         origin.stop().unwrap();
+    }
+
+    #[test]
+    fn nginx_counts_requests_and_connections() {
+        let page = "Active connections: 2 \nserver accepts handled requests\n 7 7 31 \nReading: 0";
+        assert_eq!(counts_in(page), Some((31, 7)));
+        assert_eq!(counts_in("Active connections: 2 \n"), None);
     }
 
     #[test]

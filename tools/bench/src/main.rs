@@ -7,6 +7,7 @@
 //! on. Run this first after a change to the data plane. No row is left out
 //! silently, and no server is left running.
 
+mod added;
 mod beside_writes;
 mod client;
 mod cores;
@@ -40,9 +41,10 @@ use harness::origin::OriginThread;
 use load::{NullRelay, NullServer};
 use serde::Serialize;
 
+use added::{Added, Check};
 use measure::{Cell, Context, Pace};
-use scenarios::{HOT, SCENARIOS, Scenario, Tier};
-use servers::{Build, Ground, Running, SERVERS, Server};
+use scenarios::{HOT, SCENARIOS, Scenario, Tier, Upstream};
+use servers::{Build, Ground, ORIGIN, Running, SERVERS, Server};
 use table::{Results, Summary};
 
 /// The CPU of the measured server.
@@ -67,8 +69,9 @@ struct Flags {
     only: Vec<String>,
     /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
     /// stored, revalidated, post, tunnel, passed, large, tls, file, cores, tails, generator. These
-    /// run only if they are named, because they need minutes and gigabytes: disk_hit_1k,
-    /// disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
+    /// run only if they are named: with (what users add to a hit or a miss, and plain for what that
+    /// is compared with); and, because they need minutes and gigabytes, disk_hit_1k, disk_hit_16k,
+    /// disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.
@@ -99,6 +102,9 @@ enum Part {
     /// Run the floor of what is passed on; as tunnels, unless answers have bodies of this length.
     #[command(hide = true)]
     NullRelay { listen: SocketAddr, origin: SocketAddr, body_bytes: Option<u64> },
+    /// Write each datagram of a log to a file.
+    #[command(hide = true)]
+    Syslog { listen: SocketAddr, log: PathBuf },
     /// Count the cache misses of a hit in simulated caches, with thousands of connections.
     Layout(layout::Flags),
     /// Count the instructions of a request, by type of request.
@@ -151,6 +157,7 @@ fn main() -> ExitCode {
         Some(Part::NullRelay { listen, origin, body_bytes }) => {
             null_relay(*listen, *origin, *body_bytes)
         }
+        Some(Part::Syslog { listen, log }) => added::syslog(*listen, log),
         Some(Part::Layout(flags)) => layout::run(flags),
         Some(Part::Counts(flags)) => counts::run(flags),
         Some(Part::Soak(flags)) => soak::run(flags),
@@ -200,12 +207,24 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let plimsoll = absolute(&flags.plimsoll).map_err(|e| format!("--plimsoll: {e}"))?;
     let dir = tempfile::Builder::new().prefix("plimsoll-bench-").tempdir();
     let dir = dir.map_err(|e| format!("temporary directory: {e}"))?;
-    let ground =
-        Ground { dir: dir.path(), origin: origin.address(), plimsoll: &plimsoll, cpu: SERVER_CPU };
+    let ground = Ground {
+        dir: dir.path(),
+        origin: origin.address(),
+        plimsoll: &plimsoll,
+        cpu: SERVER_CPU,
+        added: Added::NOTHING,
+    };
     ground.make_certificate()?;
-    let (ground, origin_counters) = (&ground, origin.counters());
-    let context =
-        Context { ground, pace, origin: origin_counters, stop: &stop, rounds: flags.rounds };
+    let needs_nginx = scenarios.iter().any(|scenario| scenario.upstream != Upstream::Own);
+    let nginx = needs_nginx.then(|| ORIGIN.start(&Ground { cpu: other_cpu, ..ground }, 0));
+    let context = Context {
+        ground: &ground,
+        pace,
+        origin: origin.counters(),
+        nginx: nginx.as_ref(),
+        stop: &stop,
+        rounds: flags.rounds,
+    };
     let servers: Vec<&Server> = servers.iter().collect();
     let report = run(flags, &servers, &scenarios, &context)?;
     origin.stop()?;
@@ -249,15 +268,33 @@ fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String
         }
     }
     let asked = |scenario: &&Scenario| {
-        let by_default = flags.scenario.is_empty() && !scenario.is_of_disk();
+        let only_named = scenario.is_of_disk() || scenario.is_of_added();
+        let by_default = flags.scenario.is_empty() && !only_named;
         by_default || flags.names(scenario.name)
     };
+    let plain: Vec<&str> = SCENARIOS.iter().filter(asked).filter_map(|of| of.plain).collect();
+    let asked = |scenario: &&Scenario| asked(scenario) || plain.contains(&scenario.name);
     let servers = SERVERS.iter().filter(wanted).map(|server| server.with_builds(&flags.peer));
     Ok((servers.collect(), SCENARIOS.iter().filter(asked).collect()))
 }
 
-/// The servers by name and, except in memory, by body size.
-type Fleet = BTreeMap<(&'static str, u64), Result<Running, String>>;
+/// A running server: its name, its body size (except in memory), its feature, and its origin.
+type Key = (&'static str, u64, &'static str, Upstream);
+
+fn key_of(server: &Server, scenario: &Scenario) -> Key {
+    let feature = if server.tier == Tier::Floor { "" } else { scenario.added };
+    (server.name, size_of(server, scenario), feature, upstream_of(server, scenario))
+}
+
+/// The floors have no features, so the relay gets the same from the same origin in the clear.
+fn upstream_of(server: &Server, scenario: &Scenario) -> Upstream {
+    match scenario.upstream {
+        Upstream::Tls | Upstream::Http2 if server.tier == Tier::Floor => Upstream::Http1,
+        upstream => upstream,
+    }
+}
+
+type Fleet = BTreeMap<Key, Result<Running, String>>;
 
 fn run(
     flags: &Flags,
@@ -277,9 +314,12 @@ fn run(
     let mut fleet = Fleet::new();
     for scenario in scenarios {
         for server in servers.iter().filter(|server| server.is_for(scenario)) {
-            let size = size_of(server, scenario);
-            let start = || started(server, scenario, context);
-            fleet.entry((server.name, size)).or_insert_with(start);
+            // A server that cannot run a scenario is not started for it.
+            let start = || match server.cannot(scenario) {
+                Some(why) => Err(why.to_owned()),
+                None => started(server, scenario, context),
+            };
+            fleet.entry(key_of(server, scenario)).or_insert_with(start);
         }
     }
     let mut results = Results::default();
@@ -290,7 +330,7 @@ fn run(
             for pass in 0..scenario.passes() {
                 for (server, visits) in servers.iter().zip(&mut visits) {
                     context.check_stop()?;
-                    let running = &fleet[&(server.name, size_of(server, scenario))];
+                    let running = &fleet[&key_of(server, scenario)];
                     let is_first = pass == 0;
                     visits.push(visit(server, running.as_ref(), scenario, is_first, context));
                 }
@@ -304,7 +344,7 @@ fn run(
     }
     let generators =
         if flags.wants(generators::NAME) { generators::run(context, servers)? } else { Vec::new() };
-    let version = |((name, _), running): (&(&str, u64), &Result<Running, String>)| {
+    let version = |((name, ..), running): (&Key, &Result<Running, String>)| {
         let version = running.as_ref().ok().map(|running| running.version.clone());
         version.filter(|text| !text.is_empty()).map(|text| ((*name).to_owned(), text))
     };
@@ -357,7 +397,7 @@ fn rows_of<T>(
 
 /// The body size that distinguishes running servers of one row; 0 if one serves all sizes.
 fn size_of(server: &Server, scenario: &Scenario) -> u64 {
-    let is_one = server.tier == Tier::Memory || scenario.is_tunnel();
+    let is_one = server.tier == Tier::Memory || scenario.is_tunnel() || scenario.is_websocket();
     if is_one { 0 } else { scenario.body_bytes }
 }
 
@@ -387,7 +427,20 @@ fn fill(running: &Running, scenario: &Scenario, context: &Context<'_>) -> Result
 
 /// Starts a server and, if it is on disk, fills it with the objects.
 fn started(server: &Server, scenario: &Scenario, context: &Context<'_>) -> Result<Running, String> {
-    let running = server.start(context.ground, size_of(server, scenario))?;
+    let size = size_of(server, scenario);
+    let origin = context.origin_of(upstream_of(server, scenario))?;
+    let mut ground = Ground { origin, ..*context.ground };
+    if server.tier != Tier::Floor {
+        ground.added = Added::feature(scenario.added);
+        if scenario.check == Check::Limited {
+            let limited = Ground { added: ground.added.limited(), ..ground };
+            added::is_limited(server.start(&limited, size)?.addr)?;
+        }
+    }
+    let running = server.start(&ground, size)?;
+    if server.tier != Tier::Floor {
+        scenario.check.started(running.addr)?;
+    }
     if server.tier == Tier::Disk {
         fill(&running, scenario, context)?;
     }

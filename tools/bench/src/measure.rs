@@ -21,9 +21,10 @@ use std::time::Duration;
 use load::{OriginCounters, Outcome, Phase, Plan, Protocol, Schedule, Tick, family, sys};
 use serde::Serialize;
 
+use crate::added::{self, Check};
 use crate::client::{self, HOST};
 use crate::process::{self, Awake};
-use crate::scenarios::{AtOrigin, Scenario, Tls};
+use crate::scenarios::{AtOrigin, Scenario, Tls, Upstream};
 use crate::servers::{Ground, Running};
 
 /// How long a visit runs before it is measured.
@@ -38,6 +39,8 @@ const STRAY_PART_MAX: f64 = 0.01;
 const STORED_CHECKED: u64 = 20;
 /// Our server's counter of disk hits.
 const DISK_HITS: &str = "plimsoll_disk_hits_total";
+/// Lines of an access log that may wait in a server's buffer of 64 KB.
+const LINES_WAITING_MAX: u64 = 700;
 /// The share of disk hits that may have been memory hits.
 const MEMORY_PART_MAX: f64 = 0.1;
 
@@ -47,6 +50,8 @@ pub(crate) struct Context<'c> {
     pub(crate) ground: &'c Ground<'c>,
     pub(crate) pace: Pace,
     pub(crate) origin: &'c OriginCounters,
+    /// nginx as an origin, if a scenario needs it.
+    pub(crate) nginx: Option<&'c Result<Running, String>>,
     pub(crate) stop: &'c AtomicBool,
     pub(crate) rounds: u32,
 }
@@ -55,6 +60,36 @@ impl Context<'_> {
     /// An error once the user has stopped the bench.
     pub(crate) fn check_stop(&self) -> Result<(), String> {
         if self.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
+    }
+}
+
+impl Context<'_> {
+    /// The address of an origin.
+    ///
+    /// # Errors
+    /// nginx, which is this origin, does not run; one line.
+    pub(crate) fn origin_of(&self, upstream: Upstream) -> Result<SocketAddr, String> {
+        let nginx = || {
+            let nginx = self.nginx.expect("it is started if a scenario needs it").as_ref();
+            nginx.map_err(|why| format!("nginx as the origin: {why}"))
+        };
+        Ok(match upstream {
+            Upstream::Own => self.ground.origin,
+            Upstream::Http1 => nginx()?.addr,
+            Upstream::Tls => nginx()?.tls,
+            Upstream::Http2 => nginx()?.http2,
+        })
+    }
+
+    /// What a scenario's origin has counted: requests, answers with 304, and connections.
+    fn at_origin(&self, scenario: &Scenario) -> [u64; 3] {
+        if scenario.upstream == Upstream::Own {
+            let OriginCounters { requests, not_modified, connections, .. } = self.origin;
+            return [requests, not_modified, connections].map(|of| of.load(Ordering::Relaxed));
+        }
+        let nginx = self.nginx.and_then(|nginx| nginx.as_ref().ok());
+        let counts = nginx.and_then(|nginx| client::nginx_counts(nginx.addr));
+        counts.map_or([0; 3], |(requests, connections)| [requests, 0, connections])
     }
 }
 
@@ -84,6 +119,8 @@ pub(crate) struct Cell {
     pub(crate) bytes_per_cold: Option<f64>,
     /// The share of requests that our server answered from its disk; `None` for other servers.
     pub(crate) from_disk: Option<f64>,
+    /// Bytes of the body of a response.
+    pub(crate) body_bytes: f64,
     /// Why the cell is faulty, if it is.
     pub(crate) fault: Option<String>,
     #[serde(skip)]
@@ -101,6 +138,11 @@ pub(crate) struct Reading {
     confirmed: u64,
     /// Connections that it accepted.
     opened: u64,
+    /// Bytes of the bodies of completed requests.
+    body_bytes: u64,
+    /// Requests completed, also in the warm-up, and the lines of the access log.
+    all: u64,
+    logged: u64,
     /// Time that the server's CPU was busy, ns, in steps of 10 ms. Keeping it awake does not count.
     busy_ns: u64,
 }
@@ -129,6 +171,7 @@ impl Cell {
             // Later visits find memory that was allocated before.
             bytes_per_cold: visits.first().and_then(|visit| visit.bytes_per_cold),
             from_disk: from_disk.iter().copied().min_by(f64::total_cmp),
+            body_bytes: seen.body_bytes as f64 / seen.completed.max(1) as f64,
             // In one visit, what is in flight at its ends may be many of the requests.
             fault: stray(scenario, is_floor, &seen)
                 .or_else(|| visits.iter().find_map(|visit| visit.fault.clone())),
@@ -147,6 +190,9 @@ impl Reading {
             fetched: join(self.fetched, other.fetched),
             confirmed: join(self.confirmed, other.confirmed),
             opened: join(self.opened, other.opened),
+            body_bytes: join(self.body_bytes, other.body_bytes),
+            all: join(self.all, other.all),
+            logged: join(self.logged, other.logged),
             busy_ns: join(self.busy_ns, other.busy_ns),
         }
     }
@@ -161,7 +207,7 @@ pub(crate) fn visit(
     server: &Running,
     scenario: &Scenario,
 ) -> Result<Cell, String> {
-    let Context { pace, origin, stop, .. } = context;
+    let Context { pace, stop, .. } = context;
     let protocol = if server.is_floor { Protocol::Http1 } else { scenario.protocol };
     let (scheme, addr) = match protocol {
         Protocol::Http1 if scenario.tls != Tls::No => ("https", server.tls),
@@ -184,10 +230,15 @@ pub(crate) fn visit(
     plan.connections = scenario.hot;
     plan.protocol = protocol;
     plan.body_bytes = scenario.post_bytes;
+    plan.opening = scenario.opening;
+    plan.grpc = scenario.is_grpc && !server.is_floor;
+    let field = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    plan.fields = scenario.fields.iter().map(field).collect();
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.cold = scenario.cold;
-    plan.sources = if scenario.cold > 0 { 2 } else { 0 };
+    plan.sources = if scenario.cold > 0 || scenario.is_new { 2 } else { 0 };
+    plan.keep_alive = !scenario.is_new;
     if let Tls::New { resumed } = scenario.tls {
         (plan.keep_alive, plan.resume) = (false, resumed);
     }
@@ -196,7 +247,7 @@ pub(crate) fn visit(
     // Waking a sleeping generator would cost the server CPU time. On a miss, however, the generator
     // must leave CPU time to the origin, which shares its CPU.
     plan.busy_poll = scenario.is_hit();
-    let (family, kept) = (server.process.family(), [pace.server_cpu]);
+    let (family, kept) = (server.family(), [pace.server_cpu]);
     let disk_hits = || server.admin.and_then(|admin| client::metric(admin, DISK_HITS));
     let hits_before = disk_hits();
     let mut memory_before = None;
@@ -217,18 +268,23 @@ pub(crate) fn visit(
             elapsed_ns: tick.elapsed.as_nanos() as u64,
             cpu_ns: family::cpu_ns(&family),
             completed: tick.counts.completed,
-            fetched: origin.requests.load(Ordering::Relaxed),
-            confirmed: origin.not_modified.load(Ordering::Relaxed),
-            opened: origin.connections.load(Ordering::Relaxed),
+            body_bytes: tick.counts.body_bytes,
             busy_ns: process::cpu_busy_ns(pace.server_cpu).saturating_sub(awake.cpu_ns()),
+            ..Reading::default()
         };
+        // Last, because nginx as an origin answers after what it already has to do.
+        [to.fetched, to.confirmed, to.opened] = context.at_origin(scenario);
         if from.is_none() && tick.elapsed >= WARM {
             from = Some(to);
         }
     };
     let outcome = load::run(&plan, stop, &mut look).map_err(|e| e.to_string())?;
     // What keeps the CPU awake is counted a little late, so that it may seem to shrink.
-    let seen = to.with(from.ok_or("stopped")?, u64::saturating_sub);
+    let mut seen = to.with(from.ok_or("stopped")?, u64::saturating_sub);
+    seen.all = outcome.counts.completed;
+    if scenario.check == Check::Logged && !server.is_floor {
+        seen.logged = added::take_lines(&server.log)?;
+    }
     let completed = seen.completed;
     if completed == 0 {
         return Err(format!("no request was completed: {}", errors(&outcome)));
@@ -247,6 +303,7 @@ pub(crate) fn visit(
         others,
         bytes_per_cold: added.map(|bytes| bytes / f64::from(scenario.cold)),
         from_disk,
+        body_bytes: seen.body_bytes as f64 / completed as f64,
         fault: fault(&outcome, scenario)
             .or_else(|| {
                 let checked = scenario.origin == AtOrigin::EachOnce && !server.is_floor;
@@ -267,11 +324,13 @@ pub(crate) fn visit(
 
 /// Why what reached the origin in a cell deviates from the scenario.
 fn stray(scenario: &Scenario, is_floor: bool, seen: &Reading) -> Option<String> {
-    let Reading { completed, fetched, confirmed, opened, .. } = *seen;
+    let Reading { completed, fetched, confirmed, opened, body_bytes, all, logged, .. } = *seen;
     let part = |count: u64| 100.0 * count as f64 / completed as f64;
     // As many may be between the server and the origin at the beginning or the end.
     let slack = STRAY_PART_MAX * completed as f64 + f64::from(scenario.hot);
     let is_each = |count: u64| count.abs_diff(completed) as f64 <= slack;
+    let is_logged =
+        logged.abs_diff(all) as f64 <= STRAY_PART_MAX * all as f64 + LINES_WAITING_MAX as f64;
     match scenario.origin {
         AtOrigin::Nothing if fetched as f64 > STRAY_PART_MAX * completed as f64 => {
             Some(format!("{:.0} % were not hits", part(fetched)))
@@ -284,6 +343,13 @@ fn stray(scenario: &Scenario, is_floor: bool, seen: &Reading) -> Option<String> 
         }
         _ if opened as f64 > slack => {
             Some(format!("{:.0} % opened a connection to the origin", part(opened)))
+        }
+        _ if is_floor => None,
+        _ if scenario.check == Check::Coded && body_bytes > completed * scenario.body_bytes / 2 => {
+            Some(format!("bodies have {} bytes, as if not compressed", body_bytes / completed))
+        }
+        _ if scenario.check == Check::Logged && !is_logged => {
+            Some(format!("{logged} lines in the log for {all} requests"))
         }
         _ => None,
     }
@@ -370,12 +436,41 @@ mod tests {
     }
 
     #[test]
+    fn bodies_and_lines_of_the_log_are_what_the_scenario_says() {
+        for (check, is_floor, body_bytes, logged, words) in [
+            (Check::Coded, false, 4_000, 0, None),
+            (Check::Coded, false, 10_240_000, 0, Some("1024 bytes")),
+            (Check::Coded, true, 10_240_000, 0, None),
+            (Check::Logged, false, 0, 11_900, None),
+            (Check::Logged, false, 0, 11_000, Some("11000 lines in the log for 12000 requests")),
+            (Check::Logged, false, 0, 13_000, Some("13000 lines")),
+            (Check::Logged, true, 0, 0, None),
+        ] {
+            let (completed, all) = (10_000, 12_000);
+            let seen = Reading { completed, all, body_bytes, logged, ..Reading::default() };
+            let got = stray(&Scenario { check, ..HIT }, is_floor, &seen);
+            assert_eq!(got.is_some(), words.is_some(), "{got:?}");
+            assert!(got.unwrap_or_default().contains(words.unwrap_or_default()), "{words:?}");
+        }
+    }
+
+    #[test]
     fn a_cell_is_the_sum_of_its_visits() {
         let visit = |utilisation: f64, rate: f64, bytes_per_cold| {
             let (cpu_us, others) = (1e6 * utilisation / rate, 0.02);
-            let (from_disk, fault) = (None, None);
+            let (from_disk, fault, body_bytes) = (None, None, 1024.0);
             let seen = Reading { completed: 10_000, fetched: 150, ..Reading::default() };
-            Ok(Cell { cpu_us, rate, utilisation, others, bytes_per_cold, from_disk, fault, seen })
+            Ok(Cell {
+                cpu_us,
+                rate,
+                utilisation,
+                others,
+                bytes_per_cold,
+                from_disk,
+                body_bytes,
+                fault,
+                seen,
+            })
         };
         let visits = vec![visit(1.0, 1e5, Some(400.0)), visit(0.5, 0.5e5, None)];
         let cell = Cell::of(visits, &HIT, false).unwrap();

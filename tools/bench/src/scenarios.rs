@@ -3,7 +3,9 @@
 //! A scenario names the servers that its ratios are taken to. A server says which scenarios have a
 //! row of the server.
 
-use load::Protocol;
+use load::{Opening, Protocol};
+
+use crate::added::{BY_RULES, Check, WITHOUT_HEADER};
 
 /// The scenario in which each connection is a tunnel.
 pub(crate) const TUNNEL: &str = "tunnel";
@@ -67,6 +69,32 @@ pub(crate) struct Scenario {
     pub(crate) origin: AtOrigin,
     pub(crate) tls: Tls,
     pub(crate) tier: Tier,
+    /// What the servers are configured with in addition (see `added`); empty: nothing.
+    pub(crate) added: &'static str,
+    /// The scenario that this one is compared with: the same without what users add.
+    pub(crate) plain: Option<&'static str>,
+    /// Fields of the requests, besides those of every request.
+    pub(crate) fields: &'static [(&'static str, &'static str)],
+    pub(crate) opening: Opening,
+    /// Whether each request has a new connection, in the clear.
+    pub(crate) is_new: bool,
+    pub(crate) upstream: Upstream,
+    /// Whether requests are calls of gRPC. The floor gets a POST over HTTP/1.
+    pub(crate) is_grpc: bool,
+    pub(crate) check: Check,
+}
+
+/// The origin of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Upstream {
+    /// The origin of this bench.
+    Own,
+    /// nginx as an origin (`peers/origin.conf`): its port of HTTP/1 in the clear.
+    Http1,
+    /// Its port of HTTP/1 over TLS.
+    Tls,
+    /// Its port of HTTP/2 in the clear.
+    Http2,
 }
 
 /// What reaches the origin.
@@ -91,6 +119,17 @@ impl Scenario {
     /// Whether it is about what passes through a server.
     pub(crate) fn is_passed_on(&self) -> bool {
         self.floor == NULL_RELAY
+    }
+
+    /// Whether it is about what users add to a plain hit or miss, or is the plain one of such rows.
+    /// These scenarios run only if they are named.
+    pub(crate) fn is_of_added(&self) -> bool {
+        self.name.starts_with("with_") || self.name.starts_with("plain_")
+    }
+
+    /// Whether its messages are those of a WebSocket.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.opening == Opening::WebSocket
     }
 
     /// Whether each connection is a tunnel to the origin.
@@ -131,6 +170,14 @@ pub(crate) const HIT: Scenario = Scenario {
     origin: AtOrigin::Nothing,
     tls: Tls::No,
     tier: Tier::Memory,
+    added: "",
+    plain: None,
+    fields: &[],
+    opening: Opening::Nothing,
+    is_new: false,
+    upstream: Upstream::Own,
+    is_grpc: false,
+    check: Check::Origin,
 };
 
 const MISS: Scenario = Scenario {
@@ -149,6 +196,41 @@ const DISK_HIT: Scenario = Scenario {
     objects: 16_000,
     tier: Tier::Disk,
     ..HIT
+};
+
+/// A feature beside a plain hit.
+const WITH: Scenario = Scenario { plain: Some("plain_hit"), ..HIT };
+
+const PLAIN_NEW: Scenario = Scenario {
+    name: "plain_new",
+    title: "new connection, hit of 1 KB, close",
+    is_new: true,
+    ..HIT
+};
+
+const PLAIN_TEXT: Scenario = Scenario {
+    name: "plain_text",
+    title: "cached hit of 16 KB of text, not compressed",
+    path: "/obj/9?size=16384&text=1",
+    body_bytes: 16_384,
+    ..HIT
+};
+
+const PLAIN_TEXT_MISS: Scenario = Scenario {
+    name: "plain_text_miss",
+    title: "miss passed through (no-store) of 16 KB of text, not compressed",
+    path: "/obj/9?size=16384&text=1&cc=no-store",
+    body_bytes: 16_384,
+    ..MISS
+};
+
+const ACCEPT_GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
+
+const PLAIN_UPSTREAM: Scenario = Scenario {
+    name: "plain_upstream",
+    title: "miss passed through (no-store) of 1 KB, from nginx in the clear",
+    upstream: Upstream::Http1,
+    ..MISS
 };
 
 /// All scenarios, in the order in which they run and are shown.
@@ -296,6 +378,126 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         tier: Tier::Files,
         peer: NGINX_FILES,
         ..HIT
+    },
+    Scenario { name: "plain_hit", ..HIT },
+    Scenario {
+        name: "with_log",
+        title: "the same with an access log, a line for each request",
+        added: "log",
+        check: Check::Logged,
+        ..WITH
+    },
+    Scenario {
+        name: "with_rules",
+        title: "the same with 20 rules with conditions, none of which matches",
+        added: "rules",
+        check: BY_RULES,
+        ..WITH
+    },
+    Scenario {
+        name: "with_quota",
+        title: "the same with a limit on the requests of each client, which is not reached",
+        added: "quota",
+        check: Check::Limited,
+        ..WITH
+    },
+    Scenario {
+        name: "with_proxy",
+        title: "the same on connections that began with a PROXY header",
+        added: "proxy",
+        opening: Opening::ProxyHeader,
+        check: WITHOUT_HEADER,
+        ..WITH
+    },
+    PLAIN_NEW,
+    Scenario {
+        name: "with_proxy_new",
+        title: "new connection that begins with a PROXY header, hit of 1 KB, close",
+        plain: Some(PLAIN_NEW.name),
+        added: "proxy",
+        opening: Opening::ProxyHeader,
+        check: WITHOUT_HEADER,
+        ..PLAIN_NEW
+    },
+    PLAIN_TEXT,
+    Scenario {
+        name: "with_gzip",
+        title: "cached hit of 16 KB of text, compressed by gzip at level 1",
+        added: "gzip",
+        plain: Some(PLAIN_TEXT.name),
+        fields: ACCEPT_GZIP,
+        check: Check::Coded,
+        ..PLAIN_TEXT
+    },
+    Scenario { name: "plain_miss", ..MISS },
+    Scenario {
+        name: "with_log_miss",
+        title: "the same with an access log, a line for each request",
+        added: "log",
+        plain: Some("plain_miss"),
+        check: Check::Logged,
+        ..MISS
+    },
+    PLAIN_TEXT_MISS,
+    Scenario {
+        name: "with_gzip_miss",
+        title: "miss passed through (no-store) of 16 KB of text, compressed by gzip at level 1",
+        added: "gzip",
+        plain: Some(PLAIN_TEXT_MISS.name),
+        fields: ACCEPT_GZIP,
+        check: Check::Coded,
+        ..PLAIN_TEXT_MISS
+    },
+    PLAIN_UPSTREAM,
+    Scenario {
+        name: "with_tls",
+        title: "the same over TLS 1.3, on kept connections",
+        added: "tls",
+        plain: Some(PLAIN_UPSTREAM.name),
+        upstream: Upstream::Tls,
+        ..MISS
+    },
+    Scenario {
+        name: "with_http2",
+        title: "the same over HTTP/2 in the clear",
+        added: "http2",
+        plain: Some(PLAIN_UPSTREAM.name),
+        upstream: Upstream::Http2,
+        ..MISS
+    },
+    Scenario {
+        name: "with_grpc",
+        title: "unary call of gRPC, 100 bytes there and 1 KB back, HTTP/2 in the clear on both \
+                sides, 64 connections with 1 stream",
+        path: "/grpc",
+        post_bytes: 100,
+        protocol: Protocol::Http2 { streams: 1 },
+        added: "grpc",
+        plain: Some(PLAIN_UPSTREAM.name),
+        upstream: Upstream::Http2,
+        is_grpc: true,
+        ..MISS
+    },
+    Scenario {
+        name: "with_websocket",
+        title: "message of 100 bytes and its echo over 64 WebSockets",
+        path: "/obj/6",
+        // Of each frame; the answer has two bytes more than its payload.
+        body_bytes: 102,
+        post_bytes: 100,
+        added: "websocket",
+        opening: Opening::WebSocket,
+        ..MISS
+    },
+    Scenario {
+        name: "with_upload",
+        title: "POST of 1 MB passed through, answered with 16 bytes, 16 keep-alive connections",
+        path: "/obj/5?size=16&cc=no-store",
+        body_bytes: 16,
+        post_bytes: 1 << 20,
+        hot: 16,
+        added: "upload",
+        ..MISS
     },
     DISK_HIT,
     Scenario {

@@ -2,22 +2,23 @@
 //!
 //! Each row knows how its server is started in front of an origin. A row that cannot run says so in
 //! the table; none is left out silently. All servers run with one worker (or thread) and, except
-//! for one plimsoll row, without an access log. Servers that store in memory are compared with each
-//! other, and so are servers that store on disk.
+//! for one plimsoll row and the scenarios about logs, without an access log. Servers that store in
+//! memory are compared with each other, and so are servers that store on disk.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::Instant;
 
 use harness::peer::{self, START_MAX};
-use harness::recipe::{Place, Recipe, not_installed};
+use harness::recipe::{Place, Recipe, filled, not_installed};
 use load::Protocol;
 
+use crate::added::{self, Added};
 use crate::process;
 use crate::scenarios::{
     HAPROXY_SPLICE, NGINX_FILES, NULL_RELAY, NULL_SERVER, SCENARIOS, Scenario, TUNNEL, Tier, Tls,
@@ -126,7 +127,7 @@ const VARNISH: Recipe = Recipe {
     version: "-V",
     config: include_str!("../peers/varnish.vcl"),
     command: "{program} -F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
-              -p feature=+http2 -a {listen},HTTP -f {config} -n {dir}/varnish",
+              -p gzip_level=1 -p feature=+http2 -a {listen},{speaks} -f {config} -n {dir}/varnish",
     ..Recipe::named("varnish")
 };
 
@@ -211,6 +212,16 @@ pub(crate) const BESIDE_WRITES: &[Server] = &[
 pub(crate) const NGINX_DISK: &str = "nginx-disk";
 const NGINX_OPEN: &str = "max=17000 inactive=600s";
 
+/// nginx as an origin that speaks TLS, HTTP/2 and gRPC. It is no row.
+pub(crate) const ORIGIN: Server = in_memory(
+    "origin",
+    Kind::Peer(Recipe {
+        package: "libnginx-mod-http-echo",
+        config: include_str!("../peers/origin.conf"),
+        ..NGINX
+    }),
+);
+
 /// The configuration of our server with one backend.
 const PLIMSOLL: &str = include_str!("../peers/plimsoll.toml");
 /// Our server with files.
@@ -223,7 +234,7 @@ const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
 const PLIMSOLL_DISK_BYTES: &str = "4G";
 
 /// What every row needs to start.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Ground<'g> {
     /// Directory for configurations and the files of the servers.
     pub(crate) dir: &'g Path,
@@ -232,12 +243,18 @@ pub(crate) struct Ground<'g> {
     pub(crate) plimsoll: &'g Path,
     /// The CPU of the servers.
     pub(crate) cpu: usize,
+    /// What they are started with in addition.
+    pub(crate) added: Added,
 }
 
 /// A running row.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) process: peer::Peer,
+    /// What runs beside it, such as the writer of its log.
+    beside: Option<peer::Peer>,
+    /// Its access log, if it has one.
+    pub(crate) log: PathBuf,
     pub(crate) is_floor: bool,
     pub(crate) addr: SocketAddr,
     /// The address for HTTP/2 in the clear.
@@ -255,6 +272,14 @@ pub(crate) struct Running {
     pub(crate) version: String,
     /// When its program was executed.
     pub(crate) began: Instant,
+}
+
+impl Running {
+    /// The processes whose CPU time is the server's.
+    pub(crate) fn family(&self) -> Vec<i32> {
+        let beside = self.beside.iter().flat_map(peer::Peer::family);
+        self.process.family().into_iter().chain(beside).collect()
+    }
 }
 
 /// The names of the peers.
@@ -289,6 +314,11 @@ impl Server {
         if scenario.tls != Tls::No {
             return self.has_tls();
         }
+        if scenario.is_of_added() && self.tier != Tier::Floor {
+            let peer = self.added_to().filter(|_| self.only.is_empty());
+            let is_known = |peer| added::is_known(peer, scenario.added);
+            return peer.is_some_and(|peer| scenario.added.is_empty() || is_known(peer));
+        }
         match self.tier {
             Tier::Floor => self.name == scenario.floor,
             tier => tier == scenario.tier && self.is_of(scenario),
@@ -313,8 +343,23 @@ impl Server {
         }
     }
 
+    /// The name under which there are features for it.
+    fn added_to(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Plimsoll("epoll") => Some("plimsoll"),
+            Kind::Peer(peer) if self.tier == Tier::Memory => {
+                added::is_known(peer.name, "log").then_some(peer.name)
+            }
+            _ => None,
+        }
+    }
+
     /// Why it cannot run a scenario in which it has a row.
     pub(crate) fn cannot(&self, scenario: &Scenario) -> Option<&'static str> {
+        let added = self.added_to().and_then(|to| added::text(to, scenario.added, "cannot"));
+        if added.is_some() {
+            return added;
+        }
         match (self.name, scenario.name) {
             ("haproxy", "revalidated") => Some("its cache validates nothing"),
             ("nginx", "revalidated") => Some("does not store what expires at once"),
@@ -351,11 +396,13 @@ impl Server {
     pub(crate) fn launch(&self, ground: &Ground<'_>, body_bytes: u64) -> Result<Running, String> {
         let addr = free_address()?;
         // Its own directory, in which it can write after it has dropped root privileges.
-        let dir = ground.dir.join(format!("{}-{body_bytes}", self.name));
+        let (added, origin) = (ground.added.feature, ground.origin.port());
+        let dir = ground.dir.join(format!("{}-{body_bytes}{added}-{origin}", self.name));
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         if self.tier == Tier::Files {
             make_files(&dir.join("files")).map_err(|e| format!("{}: {e}", dir.display()))?;
         }
+        let log_address = free_address()?;
         let mut admin = None;
         let (mut http2, mut http3) = (addr, free_address()?);
         let (mut tunnel, mut takes_connect) = (addr, false);
@@ -370,7 +417,7 @@ impl Server {
             }
             Kind::Plimsoll(backend) => {
                 (tunnel, takes_connect) = (free_address()?, true);
-                let config = PLIMSOLL
+                let config = filled(PLIMSOLL, &ground.added.values("plimsoll"))
                     .replace("{backend}", backend)
                     .replace("{memory}", PLIMSOLL_MEMORY_BYTES)
                     .replace("{listen_http3}", &http3.to_string())
@@ -422,14 +469,20 @@ impl Server {
                 if peer.config.contains("{listen_tunnel}") {
                     (tunnel, takes_connect) = (free_address()?, peer.name == "squid");
                 }
-                peer_command(&peer, ground, [addr, http2, tunnel, tls], &dir)?
+                peer_command(&peer, ground, [addr, http2, tunnel, tls, log_address], &dir)?
             }
         };
         let began = Instant::now();
         let process = process::launch(command, &dir, ground.cpu)?;
+        let beside = match self.kind {
+            Kind::Peer(peer) => launch_beside(&peer, ground, log_address, &dir)?,
+            _ => None,
+        };
         let is_floor = self.tier == Tier::Floor;
         Ok(Running {
             process,
+            beside,
+            log: dir.join("access.log"),
             is_floor,
             addr,
             http2,
@@ -512,7 +565,7 @@ impl Ground<'_> {
 fn peer_command(
     peer: &Recipe,
     ground: &Ground<'_>,
-    [addr, http2, tunnel, tls]: [SocketAddr; 4],
+    [addr, http2, tunnel, tls, log]: [SocketAddr; 5],
     dir: &Path,
 ) -> Result<(Command, String), String> {
     let module = peer.config.lines().find_map(|line| line.strip_prefix("load_module "));
@@ -520,15 +573,17 @@ fn peer_command(
         return Err(not_installed(peer.package));
     }
     let place = Place { home: dir, cpu: None, origin: ground.origin };
-    let values = [
+    let mut values = ground.added.values(peer.name);
+    values.extend([
         ("more", peer.more.to_owned()),
         ("dir", dir.display().to_string()),
         ("listen_http2", http2.to_string()),
         ("listen_tunnel", tunnel.to_string()),
         ("listen_tls", tls.to_string()),
         ("certificates", ground.certificates().display().to_string()),
+        ("listen_log", log.to_string()),
         ("content", "x".repeat(1024)),
-    ];
+    ]);
     let command = peer.command(place, addr, &[], &values)?;
     if peer.config.contains("cache_dir") && !dir.join("cache").exists() {
         // The same command with -z creates Squid's cache directories.
@@ -542,6 +597,31 @@ fn peer_command(
         }
     }
     Ok((command, peer.version().unwrap_or_default()))
+}
+
+/// Starts what runs beside a peer, if there is something.
+fn launch_beside(
+    peer: &Recipe,
+    ground: &Ground<'_>,
+    log: SocketAddr,
+    dir: &Path,
+) -> Result<Option<peer::Peer>, String> {
+    let Some(line) = added::text(peer.name, ground.added.feature, "beside") else {
+        return Ok(None);
+    };
+    let own = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
+    let values = [
+        ("bench", own.display().to_string()),
+        ("listen_log", log.to_string()),
+        ("dir", dir.display().to_string()),
+    ];
+    let words: Vec<String> = line.split(' ').map(|word| filled(word, &values)).collect();
+    let (program, arguments) = words.split_first().expect("a line has a word");
+    let program = peer::find(program).unwrap_or_else(|| program.into());
+    // Its own directory, for what it writes to stderr.
+    let home = dir.join("beside");
+    make_open_dir(&home).map_err(|e| format!("{}: {e}", home.display()))?;
+    process::launch(command(&program, arguments), &home, ground.cpu).map(Some)
 }
 
 /// A command for `program` with `arguments`.
@@ -644,7 +724,8 @@ mod tests {
         let server = in_memory("none", Kind::Peer(peer));
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
-        let ground = Ground { dir: dir.path(), origin, plimsoll: Path::new("none"), cpu: 0 };
+        let plimsoll = Path::new("none");
+        let ground = Ground { dir: dir.path(), origin, plimsoll, cpu: 0, added: Added::NOTHING };
         assert_eq!(server.start(&ground, 0).unwrap_err(), "not installed: apt-get install x");
     }
 
@@ -654,7 +735,8 @@ mod tests {
         let server = in_memory("none", Kind::Peer(peer));
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
-        let ground = Ground { dir: dir.path(), origin, plimsoll: Path::new("none"), cpu: 0 };
+        let plimsoll = Path::new("none");
+        let ground = Ground { dir: dir.path(), origin, plimsoll, cpu: 0, added: Added::NOTHING };
         let why = server.start(&ground, 0).unwrap_err();
         assert_eq!(why, "not installed: apt-get install x");
         let own = in_memory("own", Kind::Plimsoll("epoll"));

@@ -11,6 +11,7 @@ use comfy_table::{CellAlignment, Table};
 use load::Protocol;
 use serde::Serialize;
 
+use crate::added::Check;
 use crate::measure::{BUSY_PART_MIN, Cell, Context};
 use crate::scenarios::{NULL_SERVER, SCENARIOS, Scenario, Tls};
 use crate::servers::NGINX_DISK;
@@ -167,8 +168,14 @@ pub(crate) struct Summary {
     /// Cost divided by the server's cost of a hit over HTTP/1 without cold connections in the same
     /// round.
     pub(crate) to_hot: Option<Spread>,
+    /// Cost divided by the server's cost in the plain scenario in the same round, and the
+    /// difference between the two, microseconds.
+    pub(crate) to_plain: Option<Spread>,
+    pub(crate) adds_us: Option<Spread>,
     pub(crate) rate: Option<Spread>,
     pub(crate) utilisation: Option<Spread>,
+    /// Bytes of the body of a response.
+    pub(crate) body_bytes: Option<Spread>,
     /// From the first round: in later rounds the memory is already allocated.
     pub(crate) bytes_per_cold: Option<f64>,
     /// The share of requests that our server answered from its disk.
@@ -216,10 +223,11 @@ impl Results {
 
     fn summary(&self, row: &Row) -> Summary {
         let each = |of: fn(&Cell) -> f64| Spread::of(row.cells.iter().flatten().map(of));
-        let ratios = |other: Option<&Row>| {
+        let joined = |other: Option<&Row>, join: fn(f64, f64) -> f64| {
             let pairs = row.costs().zip(other?.costs());
-            Spread::of(pairs.filter_map(|(own, other)| Some(own? / other?)))
+            Spread::of(pairs.filter_map(|(own, other)| Some(join(own?, other?))))
         };
+        let ratios = |other: Option<&Row>| joined(other, |own, other| own / other);
         let has_hot = row.scenario == "cold" || row.scenario.starts_with("http");
         let scenario = SCENARIOS.iter().find(|scenario| scenario.name == row.scenario);
         let (floor, peer) = scenario.map_or((NULL_SERVER, "haproxy"), |of| (of.floor, of.peer));
@@ -227,6 +235,7 @@ impl Results {
             name if name.starts_with("tls") => self.better_peer(name),
             name => self.find(peer, name),
         };
+        let plain = scenario.and_then(|of| self.find(&row.server, of.plain?));
         let first = row.cells.iter().flatten().next();
         Summary {
             server: row.server.clone(),
@@ -236,8 +245,11 @@ impl Results {
             to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
             to_peer: ratios(peer),
             to_hot: if has_hot { ratios(self.find(&row.server, "hit")) } else { None },
+            to_plain: ratios(plain),
+            adds_us: joined(plain, |own, plain| own - plain),
             rate: each(|cell| cell.rate),
             utilisation: each(|cell| cell.utilisation),
+            body_bytes: each(|cell| cell.body_bytes),
             bytes_per_cold: first.and_then(|cell| cell.bytes_per_cold),
             from_disk: Spread::of(row.cells.iter().flatten().filter_map(|cell| cell.from_disk)),
             note: row.note(),
@@ -264,7 +276,8 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
     fn text(spread: Option<Spread>) -> String {
         spread.map_or("-".to_owned(), |s| s.to_string())
     }
-    let (is_cold, has_streams) = (scenario.cold > 0, scenario.protocol != Protocol::Http1);
+    let (is_cold, has_plain) = (scenario.cold > 0, scenario.plain.is_some());
+    let has_streams = scenario.protocol != Protocol::Http1 && !has_plain;
     let is_tls = scenario.tls != Tls::No;
     let floor = if is_tls { "x better peer".to_owned() } else { format!("x {}", scenario.floor) };
     let to_floor = |of: &Summary| text(if is_tls { of.to_peer } else { of.to_floor });
@@ -284,6 +297,15 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
     ];
     if is_cold || has_streams {
         columns.push(("x own hot".into(), &|of| text(of.to_hot)));
+    }
+    if let Some(plain) = scenario.plain {
+        columns.push((format!("x own {plain}"), &|of| text(of.to_plain)));
+        columns.push(("adds, us".into(), &|of| text(of.adds_us)));
+    }
+    if scenario.check == Check::Coded {
+        columns.push(("bytes".into(), &|of| {
+            of.body_bytes.map_or("-".to_owned(), |s| format!("{:.0}", s.median))
+        }));
     }
     if has_streams || scenario.is_passed_on() {
         columns.push((format!("x {}", scenario.peer), &|of| text(of.to_peer)));
@@ -318,6 +340,7 @@ mod tests {
             others: 0.0,
             bytes_per_cold,
             from_disk: None,
+            body_bytes: 1024.0,
             fault: None,
             seen: Reading::default(),
         })
@@ -359,6 +382,22 @@ mod tests {
         let stored = SCENARIOS.iter().find(|scenario| scenario.name == "stored").unwrap();
         let text = scenario_table(stored, &summaries);
         assert!(text.contains("x relay") && text.contains("x haproxy"), "{text}");
+    }
+
+    #[test]
+    fn what_users_add_is_compared_with_the_plain_row_of_the_same_server() {
+        let mut results = Results::default();
+        for (plain, with) in [(4.0, 5.0), (8.0, 12.0)] {
+            results.add("own", "plain_hit", cell(plain));
+            results.add("own", "with_log", cell(with));
+        }
+        let summaries = results.summaries();
+        let (ratio, adds) = (summaries[1].to_plain.unwrap(), summaries[1].adds_us.unwrap());
+        assert_eq!((ratio.min, ratio.max, adds.min, adds.max), (1.25, 1.5, 1.0, 4.0));
+        assert_eq!(summaries[0].to_plain, None);
+        let with_log = SCENARIOS.iter().find(|scenario| scenario.name == "with_log").unwrap();
+        let text = scenario_table(with_log, &summaries);
+        assert!(text.contains("x own plain_hit") && text.contains("adds, us"), "{text}");
     }
 
     #[test]

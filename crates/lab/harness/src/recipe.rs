@@ -199,8 +199,9 @@ fn version_in(line: &str) -> Option<&str> {
     words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
 }
 
-/// A template with the place of each `{name}` filled in.
-fn filled(template: &str, values: &[(&str, String)]) -> String {
+/// A template with the place of each `{name}` filled in, in the order of the values.
+#[must_use]
+pub fn filled(template: &str, values: &[(&str, String)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{name}}}"), value)
     })
