@@ -478,7 +478,8 @@ fn conditions(context: &Context<'_>) -> Vec<String> {
         format!(
             "closed loop of {} connections unless stated, as fast as the server answers; if the \
              server used less than 100 % of its CPU, the generator was the limit and the cost \
-             includes sleeping (except of what is passed on: there its CPU was kept awake)",
+             includes sleeping (except of what is passed on, and of new connections in the clear: \
+             there its CPU was kept awake)",
             HOT
         ),
     ]

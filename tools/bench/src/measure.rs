@@ -9,10 +9,11 @@
 //! kernel from the end of the warm-up to the end of the run, is divided by the requests completed
 //! in that time. Servers are compared at saturation because the cost of a request falls with the
 //! load. In the scenarios of what is passed on, the generator shares its CPU with the origin, so
-//! that a cheap server may have to wait for them. Its CPU is kept awake there, so that it does not
-//! pay for sleeping, and a row whose server used less than 90 % of its CPU says so. A cell is
-//! marked as faulty if requests failed, or did not do what the scenario says: the origin counts
-//! what reaches it.
+//! that a cheap server may have to wait for them. Its CPU is kept awake there, and where each
+//! request has a new connection in the clear, so that it does not pay for sleeping, and a row whose
+//! server used less than 90 % of its CPU says so. A cell is marked as faulty if requests failed, or
+//! did not do what the scenario says: the origin counts what reaches it, and a scenario may have a
+//! check of its log or its bodies (`added`).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -253,7 +254,9 @@ pub(crate) fn visit(
     let mut memory_before = None;
     let mut memory_after = None;
     let (mut from, mut to) = (None, Reading::default());
-    let awake = Awake::keep(if scenario.is_passed_on() { &kept } else { &[] });
+    // A new connection costs the generator as much as the server.
+    let is_kept_awake = scenario.is_passed_on() || scenario.is_new;
+    let awake = Awake::keep(if is_kept_awake { &kept } else { &[] });
     let mut look = |tick: &Tick<'_>| {
         if scenario.cold > 0 && memory_before.is_none() {
             memory_before = Some(process::memory_bytes(&family));
