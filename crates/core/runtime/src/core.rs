@@ -17,7 +17,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use readiness::{Choice, Event, Events, Kind, Poller};
@@ -29,9 +29,10 @@ use crate::remote::{self, MAIN_SLOT, Remote, TaskId};
 use crate::sim::options::Options as SimulationOptions;
 use crate::sim::world::World as SimulatedWorld;
 use crate::sys::World;
-use crate::task::{JoinHandle, Tasks};
+use crate::task::{self, JoinHandle, Task, Tasks};
 use crate::time::clock::Clock;
 use crate::time::wheel::Wheel;
+use crate::waker::PackedWaker;
 
 /// Events fetched by one wait.
 const EVENTS_MAX: usize = 1024;
@@ -96,7 +97,7 @@ impl Runtime {
             advancing.upgrade().is_some_and(|world| world.advance(at_most))
         }));
         Runtime::on(Poller::simulated(levels), World::Simulated(world))
-            .expect("a simulated poller has a waker and a process fewer than 4096 cores")
+            .expect("a simulated poller has a waker and a process fewer than 2048 cores")
     }
 
     fn on(poller: Poller, world: World) -> io::Result<Runtime> {
@@ -200,7 +201,7 @@ impl Drop for Runtime {
             if tasks.is_empty() {
                 break;
             }
-            tasks.iter().for_each(|task| task.cancel());
+            drop(tasks);
         }
         drop(entered);
         remote::leave_core(self.core.id);
@@ -222,7 +223,7 @@ pub(crate) struct Core {
     budget: Cell<u32>,
     pub(crate) io: RefCell<Io>,
     pub(crate) pipes: RefCell<Pipes>,
-    pub(crate) timers: RefCell<Wheel<Waker>>,
+    pub(crate) timers: RefCell<Wheel<PackedWaker>>,
     pub(crate) clock: Clock,
     pub(crate) world: World,
     pub(crate) counters: CounterCells,
@@ -250,11 +251,12 @@ impl Core {
         self.budget.set(self.budget.get().saturating_sub(operations));
     }
 
-    fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let (id, handle) = self.tasks.borrow_mut().insert(self.id, future);
+    /// Puts a task into the table and queues it.
+    fn start(&self, task: Task) -> TaskId {
+        let id = self.tasks.borrow_mut().insert(self.id, task);
         count(&self.counters.tasks_spawned);
         self.wake(id);
-        handle
+        id
     }
 
     fn wake(&self, id: TaskId) {
@@ -282,11 +284,12 @@ impl Core {
     }
 
     fn run(&self, id: TaskId) {
-        let Some(task) = self.tasks.borrow_mut().take(id) else { return };
+        let Some(mut task) = self.tasks.borrow_mut().take(id) else { return };
         count(&self.counters.tasks_polled);
         self.budget.set(BUDGET_OPERATIONS);
         let waker = id.waker();
         if task.run(&mut Context::from_waker(&waker)) {
+            drop(task); // a foreign destructor runs without the borrow
             count(&self.counters.tasks_ended);
             self.tasks.borrow_mut().free(id);
         } else {
@@ -416,7 +419,20 @@ pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
 {
-    current().spawn(future)
+    let core = current();
+    task::with_handle(future, |task| core.start(task))
+}
+
+/// Starts a task that nothing waits for. It takes less memory than a task of [`spawn`] whose handle
+/// is dropped.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+pub fn spawn_detached<F>(future: F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    current().start(Task::new(future));
 }
 
 /// Lets every other ready task run once, and the core check for events.

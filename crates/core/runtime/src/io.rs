@@ -2,8 +2,9 @@
 //!
 //! What: each open socket has a slot: what the poller watches (`armed`), readiness that it has
 //! reported and no operation has consumed (`ready`), and the waker of the reader. Tasks rarely wait
-//! to write, so their wakers are in a separate table. That keeps a slot at half a cache line, and
-//! it never spans two: when ten thousand connections are active in turn, each slot is a cache miss.
+//! to write, so their wakers are in a separate table. That keeps a slot at a quarter of a cache
+//! line, and it never spans two: when ten thousand connections are active in turn, each slot is a
+//! cache miss.
 //! Who owns: the core owns the slots; a [`Socket`] owns its slot and its descriptor.
 //!
 //! The life of one direction:
@@ -34,12 +35,13 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use readiness::slots::SlotTable;
+use readiness::slots::SlotBitmap;
 use readiness::{Event, Interest, Poller, Ready, Token};
 
 use crate::core::Core;
 use crate::counters::count;
 use crate::sys::World;
+use crate::waker::PackedWaker;
 
 /// Descriptors open on one core at a time.
 const DESCRIPTORS_MAX: u32 = 1 << 20;
@@ -70,7 +72,10 @@ const FINISHED: u8 = 8;
 /// The system has reported a failure. It does so once, to the first operation, which may be a
 /// write; every later read sees an ordinary end.
 const FAILED: u8 = 16;
-const _: () = assert!(READ | WRITE | READ_CLOSED | FINISHED | FAILED == 31, "each has its bit");
+const READY: u8 = READ | WRITE | READ_CLOSED | FINISHED | FAILED;
+/// A task waits to write: `writers` has the slot.
+const HAS_WRITER: u8 = 32;
+const _: () = assert!(READY == 31 && READY & HAS_WRITER == 0, "each has its bit");
 
 fn interest(bits: u8) -> Interest {
     match bits & (READ | WRITE) {
@@ -101,58 +106,120 @@ fn bits_of(ready: Ready) -> u8 {
     bits
 }
 
+/// The slot of a socket.
 struct IoSlot {
-    reader: Option<Waker>,
+    reader: Option<PackedWaker>,
+    /// `NO_FD`: the slot is free.
     fd: RawFd,
+    /// Which of the successive sockets of the slot. The poller reports nothing for a socket after
+    /// its removal. So a stale event can only be of the same wait, and few bits are enough.
+    generation: u16,
     /// What the poller watches; 0: the descriptor is not in the poller.
     armed: u8,
-    ready: u8,
-    /// True exactly if `writers` has this slot.
-    has_writer: bool,
+    /// The bits of `READY` that were reported, and `HAS_WRITER`.
+    bits: u8,
 }
 
-const _: () = assert!(SlotTable::<IoSlot>::SLOT_BYTES == 32, "a cold connection pays for it");
+const NO_FD: RawFd = -1;
+const _: () = assert!(size_of::<IoSlot>() == 16, "a cold connection pays for it");
+
+impl IoSlot {
+    fn ready(&self) -> u8 {
+        self.bits & READY
+    }
+
+    fn set_ready(&mut self, ready: u8) {
+        debug_assert!(ready & !READY == 0, "each bit is named");
+        self.bits = self.bits & !READY | ready;
+    }
+
+    fn has_writer(&self) -> bool {
+        self.bits & HAS_WRITER != 0
+    }
+}
+
+/// The slots of the sockets of a core, the lowest first. A socket has its slot until it is dropped.
+struct IoSlots {
+    taken: SlotBitmap,
+    /// `slots[slot].fd` is not `NO_FD` exactly if `taken` has `slot` taken.
+    slots: Vec<IoSlot>,
+}
+
+impl IoSlots {
+    /// Takes a slot for `fd`; `None` if too many are taken.
+    fn insert(&mut self, fd: RawFd, ready: u8) -> Option<u32> {
+        debug_assert!(fd >= 0 && ready & !READY == 0);
+        let slot = self.taken.take_lowest()?;
+        if slot as usize == self.slots.len() {
+            self.slots.push(IoSlot { reader: None, fd: NO_FD, generation: 0, armed: 0, bits: 0 });
+        }
+        let free = &mut self.slots[slot as usize];
+        debug_assert!(free.fd == NO_FD && free.reader.is_none(), "a free slot has no socket");
+        (free.fd, free.armed, free.bits) = (fd, 0, ready);
+        Some(slot)
+    }
+
+    /// The slot of a socket.
+    fn of(&mut self, socket: &Socket) -> &mut IoSlot {
+        let slot = &mut self.slots[socket.slot as usize];
+        debug_assert!(slot.fd == socket.fd, "a socket has its slot until it is dropped");
+        slot
+    }
+
+    /// The slot of an event; `None` if its socket was dropped.
+    fn of_token(&mut self, token: Token) -> Option<&mut IoSlot> {
+        let slot = self.slots.get_mut(token.slot() as usize)?;
+        (u32::from(slot.generation) == token.generation() && slot.fd != NO_FD).then_some(slot)
+    }
+
+    /// Frees the slot of a socket.
+    fn free(&mut self, socket: &Socket) {
+        let slot = self.of(socket);
+        debug_assert!(slot.reader.is_none() && !slot.has_writer(), "no task waits any more");
+        slot.fd = NO_FD;
+        slot.generation = slot.generation.wrapping_add(1);
+        let was_taken = self.taken.free(socket.slot);
+        assert!(was_taken, "a socket has its slot until it is dropped");
+    }
+}
 
 /// The poller of a core and the slots of its descriptors.
 pub(crate) struct Io {
     pub(crate) poller: Poller,
-    slots: SlotTable<IoSlot>,
+    slots: IoSlots,
     /// Wakers of tasks that wait to write, by slot.
     writers: HashMap<u32, Waker>,
 }
 
 impl Io {
     pub(crate) fn new(poller: Poller) -> Self {
-        let slots = SlotTable::with_limit(DESCRIPTORS_MAX);
-        Io { poller, slots, writers: HashMap::new() }
+        let taken = SlotBitmap::with_limit(DESCRIPTORS_MAX);
+        Io { poller, slots: IoSlots { taken, slots: Vec::new() }, writers: HashMap::new() }
     }
 }
 
 /// Removes the waker of the task that waits to write, if there is one.
-fn take_writer(
-    writers: &mut HashMap<u32, Waker>,
-    slot: &mut IoSlot,
-    token: Token,
-) -> Option<Waker> {
-    let writer =
-        if std::mem::take(&mut slot.has_writer) { writers.remove(&token.slot()) } else { None };
-    debug_assert!(!writers.contains_key(&token.slot()), "a slot without the flag has no writer");
+fn take_writer(writers: &mut HashMap<u32, Waker>, slot: &mut IoSlot, at: u32) -> Option<Waker> {
+    let writer = if slot.has_writer() { writers.remove(&at) } else { None };
+    slot.bits &= !HAS_WRITER;
+    debug_assert!(!writers.contains_key(&at), "a slot without the flag has no writer");
     writer
 }
 
 impl Core {
     /// Records an event. Returns the wakers of the tasks that waited for it. Wake them only when
     /// nothing is borrowed any more.
-    pub(crate) fn deliver(&self, event: Event) -> (Option<Waker>, Option<Waker>) {
+    pub(crate) fn deliver(&self, event: Event) -> (Option<PackedWaker>, Option<Waker>) {
         let io = &mut *self.io.borrow_mut();
-        let Some(slot) = io.slots.get_mut(event.token) else { return (None, None) };
+        let (token, at) = (event.token, event.token.slot());
+        let Some(slot) = io.slots.of_token(token) else { return (None, None) };
         let found = bits_of(event.ready);
-        slot.ready |= found;
+        slot.set_ready(slot.ready() | found);
         debug_assert!(slot.armed & !(READ | WRITE) == 0, "only directions are watched");
-        debug_assert!(slot.has_writer == io.writers.contains_key(&event.token.slot()));
+        debug_assert!(slot.has_writer() == io.writers.contains_key(&at));
         let reader = if found & READ != 0 { slot.reader.take() } else { None };
         let writer =
-            if found & WRITE != 0 { take_writer(&mut io.writers, slot, event.token) } else { None };
+            if found & WRITE != 0 { take_writer(&mut io.writers, slot, at) } else { None };
         let mut keep = slot.armed;
         if found & READ != 0 && reader.is_none() {
             keep &= !READ;
@@ -164,20 +231,21 @@ impl Core {
             keep = 0;
         }
         debug_assert!(keep & !slot.armed == 0, "an event masks interest and adds none");
-        self.arm(&mut io.poller, slot, event.token, keep)
+        self.arm(&mut io.poller, slot, at, keep)
             .expect("the poller takes a change of a descriptor that it watches");
         (reader, writer)
     }
 
-    /// Makes the poller watch `bits` of the slot's descriptor.
+    /// Makes the poller watch `bits` of the descriptor of the slot at `at`.
     fn arm(
         &self,
         poller: &mut Poller,
         slot: &mut IoSlot,
-        token: Token,
+        at: u32,
         bits: u8,
     ) -> io::Result<()> {
         debug_assert!(bits & !(READ | WRITE) == 0, "only directions are watched");
+        let token = Token::new(at, slot.generation.into());
         match (slot.armed, bits) {
             (before, after) if before == after => return Ok(()),
             (0, after) => {
@@ -201,20 +269,22 @@ impl Core {
 /// A non-blocking descriptor on a core. Dropping it takes it out of the poller and closes it.
 pub(crate) struct Socket {
     core: Rc<Core>,
-    token: Token,
+    slot: u32,
+    /// Also in the slot, which is not read for it.
     fd: RawFd,
 }
+
+const _: () = assert!(size_of::<Socket>() == 16, "a cold connection pays for it");
 
 impl Socket {
     /// Takes ownership of `fd`. `writable` says that the socket is assumed to be writable, so that
     /// the first wait for that costs nothing.
     pub(crate) fn new(core: Rc<Core>, fd: RawFd, writable: bool) -> io::Result<Socket> {
         let ready = if writable { WRITE } else { 0 };
-        let slot = IoSlot { reader: None, fd, armed: 0, ready, has_writer: false };
-        let token = core.io.borrow_mut().slots.try_insert(slot);
-        match token {
-            Ok(token) => Ok(Socket { core, token, fd }),
-            Err(_full) => {
+        let slot = core.io.borrow_mut().slots.insert(fd, ready);
+        match slot {
+            Some(slot) => Ok(Socket { core, slot, fd }),
+            None => {
                 core.world.close(fd);
                 Err(io::Error::from_raw_os_error(libc::EMFILE))
             }
@@ -242,29 +312,29 @@ impl Socket {
     ) -> Poll<io::Result<()>> {
         let mut io_ref = self.core.io.borrow_mut();
         let io = &mut *io_ref;
-        let slot = io.slots.get_mut(self.token).expect("a socket has its slot until it is dropped");
-        if slot.ready & (direction.bit() | FINISHED) != 0 {
+        let slot = io.slots.of(self);
+        if slot.ready() & (direction.bit() | FINISHED) != 0 {
             drop(io_ref);
             return if self.core.spend(cx) { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
-        let mut displaced = None;
+        let mut displaced = (None, None);
         match direction {
             Direction::Read => {
                 if !slot.reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                    displaced = slot.reader.replace(cx.waker().clone());
+                    displaced.0 = slot.reader.replace(PackedWaker::new(cx.waker()));
                 }
             }
             Direction::Write => {
-                slot.has_writer = true;
-                displaced = io.writers.insert(self.token.slot(), cx.waker().clone());
+                slot.bits |= HAS_WRITER;
+                displaced.1 = io.writers.insert(self.slot, cx.waker().clone());
             }
         }
         let mut result = Ok(());
         if slot.armed & direction.bit() == 0 {
             // A system call is needed anyway, so also drop write interest that no task waits for.
             // Read interest stays, because most sockets will need it again.
-            let keep = slot.armed & READ | if slot.has_writer { WRITE } else { 0 };
-            result = self.core.arm(&mut io.poller, slot, self.token, keep | direction.bit());
+            let keep = slot.armed & READ | if slot.has_writer() { WRITE } else { 0 };
+            result = self.core.arm(&mut io.poller, slot, self.slot, keep | direction.bit());
         }
         drop(io_ref);
         drop(displaced);
@@ -277,10 +347,10 @@ impl Socket {
     /// Arms the interest to read while no task waits. False if that is ready, or cannot be armed.
     pub(crate) fn watch(&self) -> bool {
         let io = &mut *self.core.io.borrow_mut();
-        let slot = io.slots.get_mut(self.token).expect("a socket has its slot until it is dropped");
-        slot.ready & (READ | FINISHED) == 0
+        let slot = io.slots.of(self);
+        slot.ready() & (READ | FINISHED) == 0
             && (slot.armed & READ != 0
-                || self.core.arm(&mut io.poller, slot, self.token, slot.armed | READ).is_ok())
+                || self.core.arm(&mut io.poller, slot, self.slot, slot.armed | READ).is_ok())
     }
 
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
@@ -318,9 +388,7 @@ impl Socket {
 
     /// True if an event for this direction has arrived that no operation has consumed.
     pub(crate) fn is_ready(&self, direction: Direction) -> bool {
-        let io = self.core.io.borrow();
-        let slot = io.slots.get(self.token).expect("a socket has its slot until it is dropped");
-        slot.ready & (direction.bit() | FINISHED) != 0
+        self.ready_bits() & (direction.bit() | FINISHED) != 0
     }
 
     /// Records the result of a read of up to `wanted` bytes.
@@ -359,7 +427,11 @@ impl Socket {
     }
 
     fn has_failed(&self) -> bool {
-        self.core.io.borrow().slots.get(self.token).is_some_and(|slot| slot.ready & FAILED != 0)
+        self.ready_bits() & FAILED != 0
+    }
+
+    fn ready_bits(&self) -> u8 {
+        self.core.io.borrow_mut().slots.of(self).ready()
     }
 
     /// Records the result of an operation that takes one whole item (a connection, a datagram).
@@ -399,9 +471,8 @@ impl Socket {
 
     fn with_ready(&self, change: impl FnOnce(u8) -> u8) {
         let mut io = self.core.io.borrow_mut();
-        let slot = io.slots.get_mut(self.token).expect("a socket has its slot until it is dropped");
-        slot.ready = change(slot.ready);
-        debug_assert!(slot.ready & !(READ | WRITE | READ_CLOSED | FINISHED | FAILED) == 0);
+        let slot = io.slots.of(self);
+        slot.set_ready(change(slot.ready()));
     }
 }
 
@@ -409,15 +480,14 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let wakers = {
             let io = &mut *self.core.io.borrow_mut();
-            let mut slot = io.slots.remove(self.token);
-            assert!(slot.is_some(), "a socket has its slot until it is dropped");
-            if slot.as_ref().is_some_and(|slot| slot.armed != 0) {
+            let slot = io.slots.of(self);
+            if slot.armed != 0 {
                 count(&self.core.counters.removes);
                 io.poller.remove(self.fd).expect("the poller forgets a descriptor it watches");
             }
-            let writer =
-                slot.as_mut().and_then(|slot| take_writer(&mut io.writers, slot, self.token));
-            (slot, writer)
+            let wakers = (slot.reader.take(), take_writer(&mut io.writers, slot, self.slot));
+            io.slots.free(self);
+            wakers
         };
         drop(wakers); // foreign wakers are dropped without the borrow
         self.core.world.close(self.fd);

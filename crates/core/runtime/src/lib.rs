@@ -58,8 +58,9 @@ mod waker;
 pub use crate::allocations::{Allocations, CountingAllocator, allocations, observe_allocations};
 pub use crate::boxed::{Boxed, boxed};
 pub use crate::core::{
-    Options, Runtime, backend, counters, poller_counters, spawn, tasks, yield_now,
+    Options, Runtime, backend, counters, poller_counters, spawn, spawn_detached, tasks, yield_now,
 };
 pub use crate::counters::Counters;
 pub use crate::future::{Either, join, race, wake};
 pub use crate::task::JoinHandle;
+pub use crate::waker::PackedWaker;

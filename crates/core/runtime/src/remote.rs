@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-const CORE_BITS: u32 = 12;
+const CORE_BITS: u32 = 11;
 const SLOT_BITS: u32 = 24;
-const GENERATION_BITS: u32 = u64::BITS - CORE_BITS - SLOT_BITS;
+/// The highest bit of a number is clear: [`crate::PackedWaker`] sets it.
+const GENERATION_BITS: u32 = u64::BITS - 1 - CORE_BITS - SLOT_BITS;
 
 /// Cores alive in one process at a time.
 pub(crate) const CORES_MAX: usize = 1 << CORE_BITS;
@@ -28,7 +29,7 @@ const _: () = assert!(usize::BITS == u64::BITS, "the packed number is the waker'
 const _: () = assert!(GENERATION_BITS <= u32::BITS && GENERATION_BITS >= 24);
 const _: () = assert!(CORE_BITS <= u16::BITS && SLOT_BITS < u32::BITS);
 
-/// Core, slot and generation in one word.
+/// Core, slot and generation in one word, whose highest bit is clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TaskId(u64);
 

@@ -1,9 +1,11 @@
 //! Tasks: one allocation each, a slot in the core's table, and a handle to wait for the end.
 //!
-//! What: [`TaskCell`] holds the future and then its output in the same place. The core's table sees
-//! it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two views of one `Rc`.
-//! Why: a cold connection is a task that does nothing for a minute. Besides its future it may cost
-//! only a header of a few words and a slot of 32 bytes.
+//! What: a [`Task`] is one pointer to a block on the heap, which begins with the functions of its
+//! type and has the future of the task. The future of a task with a handle shares a [`TaskCell`]
+//! with the [`JoinHandle`]: the cell has the future of the caller and then its output in the same
+//! place.
+//! Why: a cold connection is a task that does nothing for a minute. Besides its future it costs
+//! only one word and a slot of 16 bytes.
 //! Who owns: the core's table, until the task has ended. A handle keeps only the output alive.
 //! What never happens: a future is never moved after its first poll, and never polled again after
 //! it ended or was aborted.
@@ -16,17 +18,75 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crate::remote::{GENERATION_MASK, MAIN_SLOT, TASKS_MAX, TaskId};
 
-/// A task as the core sees it.
-pub(crate) trait Runnable {
-    /// Polls the future once. True if the task has ended.
-    fn run(&self, cx: &mut Context<'_>) -> bool;
-    /// Drops the future in place.
-    fn cancel(&self);
+/// A task, in one word. Dropping it drops its future in place.
+pub(crate) struct Task {
+    /// Invariant: a `Block<F>` from `Box::leak`, with the functions for this `F`. The task owns the
+    /// block, which never moves.
+    block: NonNull<&'static Functions>,
+}
+
+/// The functions of a task. They are called with the block of a task that has these functions.
+struct Functions {
+    run: unsafe fn(NonNull<&'static Functions>, &mut Context<'_>) -> bool,
+    drop: unsafe fn(NonNull<&'static Functions>),
+}
+
+/// The functions come first, so that a pointer to the block is a pointer to them.
+#[repr(C)]
+struct Block<F> {
+    functions: &'static Functions,
+    future: F,
+}
+
+impl Task {
+    pub(crate) fn new<F>(future: F) -> Task
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let functions = const { &Functions { run: run::<F>, drop: drop_block::<F> } };
+        let block = Box::leak(Box::new(Block { functions, future }));
+        Task { block: NonNull::from(block).cast() }
+    }
+
+    /// Polls the future once. True if the task has ended: it must not be run again.
+    pub(crate) fn run(&mut self, cx: &mut Context<'_>) -> bool {
+        // SAFETY: the block is alive, it begins with the functions for its type, and `self` is the
+        // only way to it.
+        unsafe { (self.block.read().run)(self.block, cx) }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // SAFETY: the block is alive, it begins with the functions for its type, and it is not used
+        // afterwards.
+        unsafe { (self.block.read().drop)(self.block) }
+    }
+}
+
+/// # Safety
+/// `block` is a live `Block<F>` that nothing else uses during the call.
+unsafe fn run<F>(block: NonNull<&'static Functions>, cx: &mut Context<'_>) -> bool
+where
+    F: Future<Output = ()>,
+{
+    // SAFETY: the caller passes a live block that nothing else uses. The future is never moved out
+    // of its block and is dropped there, so it is pinned.
+    let future = unsafe { Pin::new_unchecked(&mut (*block.cast::<Block<F>>().as_ptr()).future) };
+    future.poll(cx).is_ready()
+}
+
+/// # Safety
+/// `block` is a live `Block<F>` from `Box::leak` that nothing uses during the call or later.
+unsafe fn drop_block<F>(block: NonNull<&'static Functions>) {
+    // SAFETY: the caller passes a live block from `Box::leak`, which nothing uses any more.
+    drop(unsafe { Box::from_raw(block.cast::<Block<F>>().as_ptr()) });
 }
 
 /// A task as its handle sees it.
@@ -52,7 +112,8 @@ struct TaskCell<F: Future> {
     stage: RefCell<Stage<F>>,
 }
 
-impl<F: Future> Runnable for TaskCell<F> {
+impl<F: Future> TaskCell<F> {
+    /// Polls the future once. True if the task has ended.
     fn run(&self, cx: &mut Context<'_>) -> bool {
         let mut stage = self.stage.borrow_mut();
         let Stage::Running(future) = &mut *stage else { return true };
@@ -72,6 +133,7 @@ impl<F: Future> Runnable for TaskCell<F> {
         true
     }
 
+    /// Drops the future in place.
     fn cancel(&self) {
         if let Ok(mut stage) = self.stage.try_borrow_mut()
             && let Stage::Running(_) = &mut *stage
@@ -79,6 +141,40 @@ impl<F: Future> Runnable for TaskCell<F> {
             *stage = Stage::Taken;
         }
     }
+}
+
+/// The future of a task with a handle. The handle may live longer.
+struct Joined<F: Future>(Rc<TaskCell<F>>);
+
+impl<F: Future> Future for Joined<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.run(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl<F: Future> Drop for Joined<F> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// A task with a handle: `start` puts it into a core's table and returns its number.
+pub(crate) fn with_handle<F>(
+    future: F,
+    start: impl FnOnce(Task) -> TaskId,
+) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+{
+    let cell = Rc::new(TaskCell {
+        joiner: Cell::new(None),
+        aborted: Cell::new(false),
+        stage: RefCell::new(Stage::Running(future)),
+    });
+    let id = start(Task::new(Joined(Rc::clone(&cell))));
+    JoinHandle { task: cell, id }
 }
 
 impl<F: Future> Joinable<F::Output> for TaskCell<F> {
@@ -150,10 +246,9 @@ const NIL: u32 = u32::MAX;
 const QUEUED: u32 = 1 << 31;
 const _: () = assert!(GENERATION_MASK < QUEUED, "the flag has its own bit");
 
-/// Half a cache line of 64 bytes, or a whole one of 32: a wake touches one line of the table.
-#[repr(align(32))]
+/// A quarter of a cache line of 64 bytes: a wake touches one line of the table.
 struct Slot {
-    task: Option<Rc<dyn Runnable>>,
+    task: Option<Task>,
     /// The generation, and the `QUEUED` flag.
     state: u32,
     /// The next free slot; `NIL` while the slot is in use.
@@ -177,16 +272,8 @@ impl Tasks {
         self.len
     }
 
-    /// Creates a task for `future` in a slot of `core`. The caller queues it.
-    pub(crate) fn insert<F>(&mut self, core: u16, future: F) -> (TaskId, JoinHandle<F::Output>)
-    where
-        F: Future + 'static,
-    {
-        let task = Rc::new(TaskCell {
-            joiner: Cell::new(None),
-            aborted: Cell::new(false),
-            stage: RefCell::new(Stage::Running(future)),
-        });
+    /// Puts a task into a slot of `core`. The caller queues it.
+    pub(crate) fn insert(&mut self, core: u16, task: Task) -> TaskId {
         if self.free == NIL {
             assert!(self.slots.len() < TASKS_MAX, "a core has at most {TASKS_MAX} tasks");
             self.free = self.slots.len() as u32;
@@ -198,11 +285,11 @@ impl Tasks {
         self.free = slot.next_free;
         slot.next_free = NIL;
         slot.state &= GENERATION_MASK;
-        slot.task = Some(Rc::<TaskCell<F>>::clone(&task));
+        slot.task = Some(task);
         self.len += 1;
         let id = TaskId::new(core, index, slot.state & GENERATION_MASK);
         debug_assert!(self.len <= self.slots.len(), "each task has a slot");
-        (id, JoinHandle { task, id })
+        id
     }
 
     /// True if the task is alive and was not in the run queue. Marks it as queued.
@@ -218,7 +305,7 @@ impl Tasks {
 
     /// Takes a queued task out of its slot to run it. `None` if it has ended, or is running further
     /// up the stack.
-    pub(crate) fn take(&mut self, id: TaskId) -> Option<Rc<dyn Runnable>> {
+    pub(crate) fn take(&mut self, id: TaskId) -> Option<Task> {
         let slot = self.slots.get_mut(id.slot() as usize)?;
         if slot.state != id.generation() | QUEUED {
             return None;
@@ -228,7 +315,7 @@ impl Tasks {
     }
 
     /// Puts back an unfinished task.
-    pub(crate) fn put_back(&mut self, id: TaskId, task: Rc<dyn Runnable>) {
+    pub(crate) fn put_back(&mut self, id: TaskId, task: Task) {
         let slot = &mut self.slots[id.slot() as usize];
         debug_assert!(slot.state & GENERATION_MASK == id.generation(), "it is the task's slot");
         let before = slot.task.replace(task);
@@ -240,7 +327,7 @@ impl Tasks {
         let slot = &mut self.slots[id.slot() as usize];
         debug_assert!(slot.state & GENERATION_MASK == id.generation(), "it is the task's slot");
         debug_assert!(slot.next_free == NIL, "a slot is freed once");
-        slot.task = None;
+        assert!(slot.task.is_none(), "a task that has ended was taken out of its slot");
         slot.state = (slot.state.wrapping_add(1)) & GENERATION_MASK;
         slot.next_free = self.free;
         self.free = id.slot();
@@ -249,7 +336,7 @@ impl Tasks {
     }
 
     /// Removes every unfinished task and frees its slot, at the end of the core.
-    pub(crate) fn take_all(&mut self) -> Vec<Rc<dyn Runnable>> {
+    pub(crate) fn take_all(&mut self) -> Vec<Task> {
         let mut all = Vec::with_capacity(self.len);
         for index in 0..self.slots.len() as u32 {
             let slot = &mut self.slots[index as usize];
@@ -263,5 +350,5 @@ impl Tasks {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == 32, "a cold connection pays for it");
+const _: () = assert!(size_of::<Slot>() == 16, "a cold connection pays for it");
 const _: () = assert!(MAIN_SLOT < NIL);

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::time::{now, sleep};
-use runtime::{Either, Options, Runtime, race, spawn};
+use runtime::{Either, Options, Runtime, race, spawn_detached};
 
 /// Memory for an idle connection: its task, its I/O slot, its timer.
-const COLD_BYTES_MAX: i64 = 512;
+const COLD_BYTES_MAX: i64 = 320;
 const COLD: i64 = 2_000;
 const REQUESTS: usize = 500;
 
@@ -71,7 +71,7 @@ fn a_request_allocates_nothing_and_a_cold_connection_little() {
         for _ in 0..COLD {
             cold.push(StdStream::connect(address).unwrap()); // allocates no memory
             let (stream, _) = listener.accept().await.unwrap();
-            spawn(serve(stream)).detach();
+            spawn_detached(serve(stream));
         }
         sleep(Duration::from_millis(1)).await;
         let each = (BYTES.load(Ordering::Relaxed) - before) / COLD;
@@ -79,7 +79,7 @@ fn a_request_allocates_nothing_and_a_cold_connection_little() {
         assert!(each <= COLD_BYTES_MAX, "{each} bytes for a cold connection");
 
         let client = TcpStream::connect(address).await.unwrap();
-        spawn(serve(listener.accept().await.unwrap().0)).detach();
+        spawn_detached(serve(listener.accept().await.unwrap().0));
         let mut buf = [0; 64];
         let mut allocations = 0;
         for request in 0..REQUESTS {

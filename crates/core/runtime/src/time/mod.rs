@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::core::{self, Core};
 use crate::counters::count;
 use crate::sys::World;
+use crate::waker::PackedWaker;
 
 /// A point of the core's monotonic clock, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,9 +174,11 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
 /// deadline when it fires.
 pub struct Sleep {
     deadline: Instant,
-    /// The core whose wheel has the timer, the timer's key, and its tick.
-    timer: Option<(Rc<Core>, wheel::Key, u64)>,
+    /// The core whose wheel has the timer's entry, and the entry's key.
+    timer: Option<(Rc<Core>, wheel::Key)>,
 }
+
+const _: () = assert!(size_of::<Sleep>() == 24, "a cold connection pays for it");
 
 impl Sleep {
     fn until(deadline: Instant) -> Self {
@@ -192,8 +195,8 @@ impl Sleep {
     /// sets the timer.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
-        if let Some((core, _, tick)) = &self.timer
-            && core.clock.tick_after(deadline) < *tick
+        if let Some((core, key)) = &self.timer
+            && core.clock.tick_after(deadline) < key.tick()
         {
             self.cancel();
         }
@@ -204,11 +207,11 @@ impl Sleep {
     /// each read is a cache miss.
     #[must_use]
     pub fn is_armed(&self) -> bool {
-        self.timer.as_ref().is_some_and(|(core, _, tick)| core.clock.tick() < *tick)
+        self.timer.as_ref().is_some_and(|(core, key)| core.clock.tick() < key.tick())
     }
 
     fn cancel(&mut self) {
-        if let Some((core, key, _)) = self.timer.take() {
+        if let Some((core, key)) = self.timer.take() {
             let waker = core.timers.borrow_mut().cancel(key);
             drop(waker); // a foreign waker's destructor runs without the borrow
         }
@@ -219,7 +222,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some((core, key, _)) = &self.timer {
+        if let Some((core, key)) = &self.timer {
             if core.clock.now() >= self.deadline {
                 self.cancel();
                 return Poll::Ready(());
@@ -227,23 +230,22 @@ impl Future for Sleep {
             let displaced = core
                 .timers
                 .borrow_mut()
-                .get_mut(*key)
-                .map(|waker| std::mem::replace(waker, cx.waker().clone()));
+                .get_mut(key)
+                .map(|waker| std::mem::replace(waker, PackedWaker::new(cx.waker())));
             if displaced.is_some() {
                 return Poll::Pending;
             }
+            self.cancel(); // it fired before a postponed deadline
         }
-        // Not in the wheel: this is the first poll, or the timer fired before a postponed deadline.
         let core = core::current();
         if core.clock.now() >= self.deadline {
-            self.timer = None;
             return Poll::Ready(());
         }
         let tick = core.clock.tick_after(self.deadline);
         debug_assert!(tick > core.clock.tick(), "a timer is never due in the turn that sets it");
-        let key = core.timers.borrow_mut().set(tick, cx.waker().clone());
+        let key = core.timers.borrow_mut().set(tick, PackedWaker::new(cx.waker()));
         count(&core.counters.timers_set);
-        self.timer = Some((core, key, tick));
+        self.timer = Some((core, key));
         Poll::Pending
     }
 }

@@ -3,48 +3,77 @@
 //! What: six levels of 64 slots. A slot of level 0 is one tick (the caller's resolution, a
 //! millisecond here), a slot of level n is 64^n ticks. A timer is in the level of the highest
 //! base-64 digit in which its deadline differs from the present, and moves down when the present
-//! reaches its slot.
+//! reaches its slot. So its list follows from its deadline and the present, and is not stored.
 //! Why: a server sets a timer for nearly every wait and cancels nearly all of them; a heap would
 //! pay a logarithm for each.
 //! Who owns: one core. Timers live in one slab and are linked by index, so that setting one
-//! allocates only when there are more timers than ever before.
-//! What never happens: a timer is due before its tick, or the key of a timer that fired or was
-//! cancelled affects the timer that now has its place (keys have a generation).
+//! allocates only when there are more timers than ever before. An entry belongs to its [`Key`]
+//! until the key is given back to [`Wheel::cancel`], also after the timer has fired.
+//! What never happens: a timer is due before its tick; two keys name one entry.
+//!
+//! ```text
+//!          set                  advance: the tick is reached      pop_due
+//!   free -------> in a level ---------------------------> due -------------> fired
+//!    ^                 |                                   |                   |
+//!    +-----cancel------+--------------cancel---------------+------cancel-------+
+//! ```
 //!
 //! After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987.
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 6;
-/// Deadlines further away than this are in the last slot of the top level and are placed again when
-/// the present reaches it: 63 * 64^5 ticks, two years of milliseconds.
-const REACH: u64 = (SLOTS as u64 - 1) << (DIGIT_BITS * (LEVELS as u32 - 1));
+/// The farthest deadline, in ticks from the present: 63 * 64^5 ticks, two years of milliseconds. A
+/// timer for a later deadline fires then, and its owner sets it again.
+pub(crate) const REACH: u64 = (SLOTS as u64 - 1) << (DIGIT_BITS * (LEVELS as u32 - 1));
 
 const NIL: u32 = u32::MAX;
-/// Places: `level * SLOTS + slot`, then these two.
-const DUE: u16 = (LEVELS * SLOTS) as u16;
-const FREE: u16 = DUE + 1;
-const LISTS: usize = LEVELS * SLOTS + 1;
+/// Lists: `level * SLOTS + slot`, then the list of timers that are due.
+const DUE: usize = LEVELS * SLOTS;
+const LISTS: usize = DUE + 1;
+
+/// Timers that are set on one core at a time, and entries of timers that have fired.
+const TIMERS_MAX: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 24;
+/// Ticks have the remaining bits of a key: 34 years of milliseconds.
+const TICKS_MAX: u64 = 1 << (u64::BITS - INDEX_BITS);
 
 const _: () = assert!(SLOTS == u64::BITS as usize, "a level's occupancy is one word");
 const _: () = assert!(DIGIT_BITS * (LEVELS as u32) < u64::BITS);
+const _: () = assert!(TIMERS_MAX <= NIL as usize && REACH < TICKS_MAX);
 
-/// Names one timer until it fires or is cancelled; afterwards it names nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key {
-    index: u32,
-    generation: u32,
+/// The one name of a timer's entry, and the tick of the timer.
+#[derive(Debug)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    fn new(tick: u64, index: u32) -> Key {
+        debug_assert!(tick < TICKS_MAX && (index as usize) < TIMERS_MAX);
+        Key(tick << INDEX_BITS | u64::from(index))
+    }
+
+    /// The tick at which the timer fires.
+    pub(crate) fn tick(&self) -> u64 {
+        self.0 >> INDEX_BITS
+    }
+
+    fn index(&self) -> u32 {
+        self.0 as u32 & (TIMERS_MAX as u32 - 1)
+    }
 }
 
+/// A timer is in a list exactly if it has a value.
 #[derive(Debug)]
 struct Entry<T> {
     deadline: u64,
+    /// Of a timer in a list.
     prev: u32,
+    /// Of a timer in a list, or the next free entry.
     next: u32,
-    generation: u32,
-    place: u16,
     value: Option<T>,
 }
+
+const _: () = assert!(size_of::<Entry<crate::PackedWaker>>() == 24, "a cold connection pays for it");
 
 /// First and last entry of one list.
 #[derive(Debug, Clone, Copy)]
@@ -55,12 +84,13 @@ struct List {
 
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
-    /// The present: every timer with `deadline <= now` is in the due list or gone.
+    /// The present: every timer with `deadline <= now` is in the due list or has fired.
     now: u64,
     occupied: [u64; LEVELS],
     lists: Box<[List; LISTS]>,
     entries: Vec<Entry<T>>,
     free: u32,
+    /// Entries that belong to a key.
     len: usize,
 }
 
@@ -77,32 +107,43 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Timers that are set and have not been taken or cancelled.
+    /// Entries that belong to a key.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Sets a timer for tick `deadline`; one in the past is due at once.
+    /// Sets a timer for tick `deadline`; a timer in the past is due at once, and a timer beyond
+    /// [`REACH`] fires at the end of the reach.
     pub(crate) fn set(&mut self, deadline: u64, value: T) -> Key {
+        let deadline = deadline.min(self.now + REACH);
+        assert!(deadline < TICKS_MAX, "a core does not run for {TICKS_MAX} ticks");
         let index = self.take_entry(deadline, value);
         self.place(index);
-        self.len += 1;
-        debug_assert!(self.len <= self.entries.len(), "each timer has an entry");
-        Key { index, generation: self.entries[index as usize].generation }
+        Key::new(deadline, index)
     }
 
-    /// Cancels the timer. `None` if it has fired or been cancelled.
+    /// Cancels the timer and frees its entry. `None` if it has fired.
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
-        self.live(key)?;
-        self.unlink(key.index);
-        self.give_back(key.index)
+        let index = key.index();
+        let is_set = self.entries[index as usize].value.is_some();
+        if is_set {
+            self.unlink(index);
+        }
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(entry.deadline == key.tick(), "a key names one entry");
+        entry.next = self.free;
+        self.free = index;
+        assert!(self.len > 0, "an entry is freed once");
+        self.len -= 1;
+        entry.value.take()
     }
 
-    /// The timer's value, as long as it is set.
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.live(key)?;
-        self.entries[key.index as usize].value.as_mut()
+    /// The timer's value, as long as it has not fired.
+    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
+        let entry = &mut self.entries[key.index() as usize];
+        debug_assert!(entry.deadline == key.tick(), "a key names one entry");
+        entry.value.as_mut()
     }
 
     /// Moves the present to `now`. Take the timers that became due with [`Wheel::pop_due`].
@@ -119,21 +160,21 @@ impl<T> Wheel<T> {
         debug_assert!(self.next_slot().is_none_or(|(tick, _)| tick > now), "no timer is late");
     }
 
-    /// One timer that is due. Timers due in different calls of `advance` come in order.
+    /// Fires one timer that is due. Timers due in different calls of `advance` come in order.
     pub(crate) fn pop_due(&mut self) -> Option<T> {
-        let index = self.lists[DUE as usize].head;
+        let index = self.lists[DUE].head;
         if index == NIL {
             return None;
         }
         debug_assert!(self.entries[index as usize].deadline <= self.now, "no timer is early");
         self.unlink(index);
-        self.give_back(index)
+        self.entries[index as usize].value.take()
     }
 
     /// The tick at which `advance` next has work; never later than the earliest deadline. `None` if
     /// no timer is set.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        if self.lists[DUE as usize].head != NIL {
+        if self.lists[DUE].head != NIL {
             return Some(self.now);
         }
         self.next_slot().map(|(tick, _)| tick)
@@ -164,86 +205,78 @@ impl<T> Wheel<T> {
         }
     }
 
+    /// The list of a timer with this deadline. It is the same from the timer's placing until the
+    /// present reaches the timer's slot: up to then, the present and the deadline differ in the
+    /// digit of the level, and agree in all higher digits.
+    fn list_of(&self, deadline: u64) -> usize {
+        if deadline <= self.now {
+            return DUE;
+        }
+        debug_assert!(deadline - self.now <= REACH, "a level has its slots once");
+        let highest_bit = u64::BITS - 1 - (deadline ^ self.now).leading_zeros();
+        let level = (highest_bit / DIGIT_BITS).min(LEVELS as u32 - 1);
+        let slot = (deadline >> (DIGIT_BITS * level)) as usize % SLOTS;
+        level as usize * SLOTS + slot
+    }
+
     /// Appends the unlinked entry to the list for its deadline.
     fn place(&mut self, index: u32) {
-        let deadline = self.entries[index as usize].deadline;
         debug_assert!(self.entries[index as usize].value.is_some(), "a list has timers only");
-        let place = if deadline <= self.now {
-            DUE
-        } else {
-            let tick = deadline.min(self.now + REACH);
-            let highest_bit = u64::BITS - 1 - (tick ^ self.now).leading_zeros();
-            let level = (highest_bit / DIGIT_BITS).min(LEVELS as u32 - 1);
-            let slot = (tick >> (DIGIT_BITS * level)) as usize % SLOTS;
-            self.occupied[level as usize] |= 1 << slot;
-            (level as usize * SLOTS + slot) as u16
-        };
-        let tail = self.lists[place as usize].tail;
+        let list = self.list_of(self.entries[index as usize].deadline);
+        if list != DUE {
+            self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
+        }
+        let tail = self.lists[list].tail;
         let entry = &mut self.entries[index as usize];
-        (entry.place, entry.prev, entry.next) = (place, tail, NIL);
-        self.lists[place as usize].tail = index;
+        (entry.prev, entry.next) = (tail, NIL);
+        self.lists[list].tail = index;
         match tail {
-            NIL => self.lists[place as usize].head = index,
+            NIL => self.lists[list].head = index,
             tail => {
                 let before = &mut self.entries[tail as usize];
-                debug_assert!(before.next == NIL && before.place == place, "it is the last");
+                debug_assert!(before.next == NIL && before.value.is_some(), "it is the last");
                 before.next = index;
             }
         }
     }
 
+    /// Takes a timer out of its list.
     fn unlink(&mut self, index: u32) {
-        let Entry { prev, next, place, .. } = self.entries[index as usize];
-        debug_assert!(place != FREE, "only a timer that is set is in a list");
+        let Entry { deadline, prev, next, .. } = self.entries[index as usize];
+        let list = self.list_of(deadline);
         debug_assert!(prev == NIL || self.entries[prev as usize].next == index);
         debug_assert!(next == NIL || self.entries[next as usize].prev == index);
-        debug_assert!((prev == NIL) == (self.lists[place as usize].head == index));
-        debug_assert!((next == NIL) == (self.lists[place as usize].tail == index));
+        debug_assert!((prev == NIL) == (self.lists[list].head == index));
+        debug_assert!((next == NIL) == (self.lists[list].tail == index));
         match prev {
-            NIL => self.lists[place as usize].head = next,
+            NIL => self.lists[list].head = next,
             prev => self.entries[prev as usize].next = next,
         }
         match next {
-            NIL => self.lists[place as usize].tail = prev,
+            NIL => self.lists[list].tail = prev,
             next => self.entries[next as usize].prev = prev,
         }
-        if place != DUE && self.lists[place as usize].head == NIL {
-            self.occupied[place as usize / SLOTS] &= !(1 << (place as usize % SLOTS));
+        if list != DUE && self.lists[list].head == NIL {
+            self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
         }
-    }
-
-    fn live(&self, key: Key) -> Option<()> {
-        let entry = self.entries.get(key.index as usize)?;
-        (entry.generation == key.generation && entry.place != FREE).then_some(())
     }
 
     fn take_entry(&mut self, deadline: u64, value: T) -> u32 {
+        self.len += 1;
         if self.free == NIL {
-            let index = self.entries.len() as u32;
-            assert!(index < NIL, "timers are counted by 32 bits");
-            let entry =
-                Entry { deadline, prev: NIL, next: NIL, generation: 0, place: FREE, value: None };
-            self.entries.push(Entry { value: Some(value), ..entry });
-            return index;
+            let index = self.entries.len();
+            assert!(index < TIMERS_MAX, "a core has at most {TIMERS_MAX} timers");
+            self.entries.push(Entry { deadline, prev: NIL, next: NIL, value: Some(value) });
+            debug_assert!(self.len == self.entries.len(), "no entry is free");
+            return index as u32;
         }
         let index = self.free;
         let entry = &mut self.entries[index as usize];
-        debug_assert!(entry.place == FREE && entry.value.is_none(), "a free entry has no timer");
+        debug_assert!(entry.value.is_none(), "a free entry has no timer");
         self.free = entry.next;
         entry.deadline = deadline;
         entry.value = Some(value);
         index
-    }
-
-    fn give_back(&mut self, index: u32) -> Option<T> {
-        let entry = &mut self.entries[index as usize];
-        debug_assert!(entry.place != FREE && self.len > 0, "a timer is given back once");
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.place = FREE;
-        entry.next = self.free;
-        self.free = index;
-        self.len -= 1;
-        entry.value.take()
     }
 }
 
@@ -259,8 +292,7 @@ mod tests {
 
     #[test]
     fn a_timer_is_due_at_its_tick_and_not_before() {
-        for deadline in [1, 63, 64, 65, 4095, 4096, 4097, 1 << 18, (1 << 36) - 1, 1 << 36, 1 << 40]
-        {
+        for deadline in [1, 63, 64, 65, 4095, 4096, 4097, 1 << 18, (1 << 35) + 5, REACH] {
             let mut wheel = Wheel::new();
             wheel.set(deadline, deadline);
             wheel.advance(deadline - 1);
@@ -272,15 +304,32 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_key_does_nothing() {
+    fn a_timer_beyond_the_reach_fires_at_its_end() {
         let mut wheel = Wheel::new();
-        let old = wheel.set(5, 5);
-        assert_eq!(wheel.cancel(old), Some(5));
+        wheel.advance(77);
+        assert_eq!(wheel.set(u64::MAX, 1).tick(), 77 + REACH);
+        wheel.advance(77 + REACH - 1);
+        assert_eq!(due(&mut wheel), []);
+        wheel.advance(77 + REACH);
+        assert_eq!(due(&mut wheel), [1]);
+    }
+
+    #[test]
+    fn an_entry_belongs_to_its_key_after_its_timer_has_fired() {
+        let mut wheel = Wheel::new();
+        let mut old = wheel.set(5, 5);
+        assert_eq!(wheel.get_mut(&old), Some(&mut 5));
+        wheel.advance(5);
+        assert_eq!(due(&mut wheel), [5]);
         let new = wheel.set(6, 6);
-        assert_eq!(wheel.cancel(old), None, "its place now belongs to another timer");
-        assert_eq!(wheel.get_mut(old), None);
-        assert_eq!(wheel.get_mut(new), Some(&mut 6));
-        assert_eq!(wheel.len(), 1);
+        assert_ne!(new.index(), old.index());
+        assert_eq!(wheel.get_mut(&old), None);
+        assert_eq!(wheel.len(), 2);
+        assert_eq!(wheel.cancel(old), None);
+        assert_eq!(wheel.get_mut(&new), Some(&mut 6));
+        old = wheel.set(7, 7);
+        assert_eq!((wheel.len(), wheel.entries.len()), (2, 2), "the entry is used again");
+        assert_eq!(wheel.cancel(old), Some(7));
     }
 
     #[test]
@@ -334,19 +383,25 @@ mod tests {
                 match step {
                     Step::Set(distance) => {
                         let name = keys.len() as u64;
-                        keys.push((now + distance, wheel.set(now + distance, name)));
-                        model.insert((now + distance, name), ());
+                        let deadline = now + distance.min(REACH);
+                        let key = wheel.set(now + distance, name);
+                        prop_assert_eq!(key.tick(), deadline);
+                        keys.push(Some(key));
+                        model.insert((deadline, name), ());
                     }
                     Step::Cancel(index) if !keys.is_empty() => {
                         let name = index % keys.len();
-                        let (deadline, key) = keys[name];
-                        let there = model.remove(&(deadline, name as u64)).is_some();
-                        prop_assert_eq!(wheel.cancel(key).is_some(), there);
+                        if let Some(key) = keys[name].take() {
+                            let there = model.remove(&(key.tick(), name as u64)).is_some();
+                            prop_assert_eq!(wheel.get_mut(&key).is_some(), there);
+                            prop_assert_eq!(wheel.cancel(key).is_some(), there);
+                        }
                     }
                     Step::Cancel(_) => {}
                     Step::Advance(distance) => now += distance,
                     Step::ToNext => now = wheel.next_tick().unwrap_or(now).max(now),
                 }
+                now = now.min(TICKS_MAX - 1 - REACH);
                 wheel.advance(now);
                 let later = model.split_off(&(now + 1, 0));
                 let mut expected: Vec<u64> = model.keys().map(|&(_, name)| name).collect();
@@ -355,7 +410,7 @@ mod tests {
                 expected.sort_unstable();
                 found.sort_unstable();
                 prop_assert_eq!(found, expected);
-                prop_assert_eq!(wheel.len(), model.len());
+                prop_assert_eq!(wheel.len(), keys.iter().flatten().count());
                 let first = model.keys().next().map(|&(deadline, _)| deadline);
                 let next = wheel.next_tick();
                 prop_assert_eq!(next.is_some(), first.is_some());

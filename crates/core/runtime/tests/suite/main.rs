@@ -151,6 +151,7 @@ on_every_ground!(
     sim::Options::rough,
     tasks::a_task_gives_its_output,
     tasks::a_dropped_handle_detaches,
+    tasks::a_detached_task_runs_and_is_dropped,
     tasks::abort_drops_the_future_at_once,
     tasks::a_task_can_abort_itself,
     tasks::a_stale_waker_wakes_no_other_task,

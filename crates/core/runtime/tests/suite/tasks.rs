@@ -9,7 +9,7 @@ use std::time::Duration;
 use runtime::stop::StopSource;
 use runtime::sync::{Notify, SendError, inbox};
 use runtime::time::sleep;
-use runtime::{Either, join, race, spawn, yield_now};
+use runtime::{Either, join, race, spawn, spawn_detached, yield_now};
 
 use crate::Ground;
 
@@ -36,6 +36,25 @@ pub(crate) async fn a_dropped_handle_detaches(_: Ground) {
     }
     yield_now().await;
     assert_eq!(runtime::tasks(), 0);
+}
+
+pub(crate) async fn a_detached_task_runs_and_is_dropped(_: Ground) {
+    let dropped = Rc::new(Cell::new(false));
+    let guard = SetOnDrop(Rc::clone(&dropped));
+    let polls = Rc::new(Cell::new(0));
+    let count = Rc::clone(&polls);
+    spawn_detached(async move {
+        let _guard = guard;
+        for _ in 0..3 {
+            count.set(count.get() + 1);
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(runtime::tasks(), 1);
+    while !dropped.get() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((polls.get(), runtime::tasks()), (3, 0));
 }
 
 struct SetOnDrop(Rc<Cell<bool>>);
