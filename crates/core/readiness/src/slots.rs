@@ -144,9 +144,6 @@ pub struct SlotTable<T> {
     entries: Vec<Entry<T>>,
 }
 
-/// Aligned so that an entry of up to 32 bytes never spans two cache lines of 32 or 64 bytes: access
-/// to a slot that has long been idle costs one miss.
-#[repr(align(32))]
 struct Entry<T> {
     /// The generation of the value, or of the next value if there is none.
     generation: u32,

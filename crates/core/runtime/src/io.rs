@@ -218,8 +218,7 @@ impl Core {
         debug_assert!(slot.armed & !(READ | WRITE) == 0, "only directions are watched");
         debug_assert!(slot.has_writer() == io.writers.contains_key(&at));
         let reader = if found & READ != 0 { slot.reader.take() } else { None };
-        let writer =
-            if found & WRITE != 0 { take_writer(&mut io.writers, slot, at) } else { None };
+        let writer = if found & WRITE != 0 { take_writer(&mut io.writers, slot, at) } else { None };
         let mut keep = slot.armed;
         if found & READ != 0 && reader.is_none() {
             keep &= !READ;
@@ -237,13 +236,7 @@ impl Core {
     }
 
     /// Makes the poller watch `bits` of the descriptor of the slot at `at`.
-    fn arm(
-        &self,
-        poller: &mut Poller,
-        slot: &mut IoSlot,
-        at: u32,
-        bits: u8,
-    ) -> io::Result<()> {
+    fn arm(&self, poller: &mut Poller, slot: &mut IoSlot, at: u32, bits: u8) -> io::Result<()> {
         debug_assert!(bits & !(READ | WRITE) == 0, "only directions are watched");
         let token = Token::new(at, slot.generation.into());
         match (slot.armed, bits) {

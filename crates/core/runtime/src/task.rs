@@ -161,10 +161,7 @@ impl<F: Future> Drop for Joined<F> {
 }
 
 /// A task with a handle: `start` puts it into a core's table and returns its number.
-pub(crate) fn with_handle<F>(
-    future: F,
-    start: impl FnOnce(Task) -> TaskId,
-) -> JoinHandle<F::Output>
+pub(crate) fn with_handle<F>(future: F, start: impl FnOnce(Task) -> TaskId) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
 {

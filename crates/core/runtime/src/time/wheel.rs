@@ -73,7 +73,8 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-const _: () = assert!(size_of::<Entry<crate::PackedWaker>>() == 24, "a cold connection pays for it");
+const _: () =
+    assert!(size_of::<Entry<crate::PackedWaker>>() == 24, "a cold connection pays for it");
 
 /// First and last entry of one list.
 #[derive(Debug, Clone, Copy)]
