@@ -219,7 +219,7 @@ impl Handshake {
             }
             Side::Server(server) => {
                 let chain = server.peer_certificates();
-                about.certificate = chain.and_then(|chain| chain.first()).cloned();
+                about.certificate = chain.and_then(|chain| chain.first()).cloned().map(Box::new);
                 let (secrets, session) = server.dangerous_into_kernel_connection()?;
                 Records::new(Session::Server(session), secrets)?
             }

@@ -41,10 +41,18 @@ pub(super) enum Session {
     Server(KernelConnection<ServerConnectionData>),
 }
 
+impl Session {
+    fn suite(&self) -> SupportedCipherSuite {
+        match self {
+            Session::Client(session) => session.negotiated_cipher_suite(),
+            Session::Server(session) => session.negotiated_cipher_suite(),
+        }
+    }
+}
+
 /// Both directions of a connection.
 pub(super) struct Records {
     session: Session,
-    suite: SupportedCipherSuite,
     opening: Box<dyn MessageDecrypter>,
     opened: u64,
     sealing: Box<dyn MessageEncrypter>,
@@ -53,8 +61,9 @@ pub(super) struct Records {
     sealed_max: u64,
     /// The peer wants us to use new keys before we send more data.
     owes_keys: bool,
-    /// The beginning of a handshake message.
-    message: Vec<u8>,
+    /// The beginning of a handshake message, which is not empty. Boxed, because messages are rare.
+    #[allow(clippy::box_collection)]
+    message: Option<Box<Vec<u8>>>,
     /// Bytes still to come of a request that has been refused.
     refused: usize,
     empty: u8,
@@ -92,7 +101,7 @@ pub(super) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, Error> {
 
 impl std::fmt::Debug for Records {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Records").field("suite", &self.suite.suite()).finish_non_exhaustive()
+        f.debug_struct("Records").field("suite", &self.suite().suite()).finish_non_exhaustive()
     }
 }
 
@@ -102,10 +111,7 @@ impl Records {
     /// # Errors
     /// The cipher cannot be used.
     pub(super) fn new(session: Session, secrets: ExtractedSecrets) -> Result<Records, Error> {
-        let suite = match &session {
-            Session::Client(session) => session.negotiated_cipher_suite(),
-            Session::Server(session) => session.negotiated_cipher_suite(),
-        };
+        let suite = session.suite();
         let (sealed, sealing) = secrets.tx;
         let (opened, opening) = secrets.rx;
         let limit = match suite {
@@ -114,14 +120,13 @@ impl Records {
         };
         Ok(Records {
             session,
-            suite,
             opening: opener(suite, opening),
             opened,
             sealing: sealer(suite, sealing, sealed > 0)?,
             sealed,
             sealed_max: limit.min(u64::MAX - 1),
             owes_keys: false,
-            message: Vec::new(),
+            message: None,
             refused: 0,
             empty: 0,
             key_updates: 0,
@@ -132,11 +137,11 @@ impl Records {
     }
 
     pub(super) fn suite(&self) -> SupportedCipherSuite {
-        self.suite
+        self.session.suite()
     }
 
     fn is_tls13(&self) -> bool {
-        matches!(self.suite, SupportedCipherSuite::Tls13(_))
+        matches!(self.suite(), SupportedCipherSuite::Tls13(_))
     }
 
     /// Decrypts a whole record in place.
@@ -154,7 +159,7 @@ impl Records {
         let record = InboundOpaqueMessage::new(kind, version, payload);
         let plain = self.opening.decrypt(record, self.opened)?;
         self.opened += 1;
-        let is_within = !self.message.is_empty() || self.refused > 0;
+        let is_within = self.message.is_some() || self.refused > 0;
         if is_within && plain.typ != ContentType::Handshake {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
         }
@@ -195,10 +200,11 @@ impl Records {
         let skipped = part.len().min(self.refused);
         self.refused -= skipped;
         part = &part[skipped..];
-        self.message.extend_from_slice(part);
+        let mut messages = self.message.take().map_or_else(Vec::new, |beginning| *beginning);
+        messages.extend_from_slice(part);
         let mut answer = Opened::Nothing;
         let mut from = 0;
-        while let &[kind, high, middle, low, ..] = &self.message[from..] {
+        while let &[kind, high, middle, low, ..] = &messages[from..] {
             let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
             let kind = HandshakeType::from(kind);
             if length > self.longest(kind)? {
@@ -208,11 +214,11 @@ impl Records {
             let end = start + length;
             if !self.is_tls13() {
                 answer = Opened::Answer(self.refuse_renegotiation()?);
-                self.refused = end.saturating_sub(self.message.len());
-                from = end.min(self.message.len());
+                self.refused = end.saturating_sub(messages.len());
+                from = end.min(messages.len());
                 continue;
             }
-            let Some(message) = self.message.get(start..end) else { break };
+            let Some(message) = messages.get(start..end) else { break };
             from = end;
             match &mut self.session {
                 Session::Client(session) if kind == HandshakeType::NewSessionTicket => {
@@ -220,7 +226,7 @@ impl Records {
                     session.handle_new_session_ticket(message)?;
                 }
                 // The peer seals its next record with a new key.
-                _ if end < self.message.len() => {
+                _ if end < messages.len() => {
                     return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
                 }
                 _ => {
@@ -229,12 +235,10 @@ impl Records {
                 }
             }
         }
-        self.message.drain(..from);
-        debug_assert!(self.refused == 0 || self.message.is_empty(), "a refused message is skipped");
-        debug_assert!(self.message.len() <= TLS_HANDSHAKE_BYTES_MAX + MESSAGE_HEADER_BYTES);
-        if self.message.is_empty() {
-            self.message = Vec::new();
-        }
+        messages.drain(..from);
+        debug_assert!(self.refused == 0 || messages.is_empty(), "a refused message is skipped");
+        debug_assert!(messages.len() <= TLS_HANDSHAKE_BYTES_MAX + MESSAGE_HEADER_BYTES);
+        self.message = (!messages.is_empty()).then(|| Box::new(messages));
         Ok(answer)
     }
 
@@ -269,7 +273,7 @@ impl Records {
             Session::Client(session) => session.update_rx_secret()?,
             Session::Server(session) => session.update_rx_secret()?,
         };
-        self.opening = opener(self.suite, secrets);
+        self.opening = opener(self.suite(), secrets);
         self.opened = opened;
         Ok(())
     }
@@ -301,7 +305,7 @@ impl Records {
             Session::Client(session) => session.update_tx_secret()?,
             Session::Server(session) => session.update_tx_secret()?,
         };
-        self.sealing = sealer(self.suite, secrets, sealed > 0)?;
+        self.sealing = sealer(self.suite(), secrets, sealed > 0)?;
         self.sealed = sealed;
         self.owes_keys = false;
         Ok(record)
