@@ -136,8 +136,8 @@ impl Head {
         self
     }
 
-    fn varies_but_by_coding(&self, request: &Wire<'_>) -> Option<(VaryNames, VaryKey)> {
-        let (names, _) = self.varies.as_ref()?;
+    fn varies_but_by_coding(&self, request: &Wire<'_>) -> Option<Box<(VaryNames, VaryKey)>> {
+        let (names, _) = self.varies.as_deref()?;
         let others = names.without(SELECTING).map_or(caching::Vary::None, caching::Vary::Names);
         varies_of(&others, request)
     }
@@ -183,7 +183,7 @@ impl Head {
         let ours = match caching::vary(&self) {
             caching::Vary::Names(names) => {
                 let by_it = |names: &VaryNames| names.iter().any(|name| name == SELECTING);
-                by_it(&names) && !self.varies.as_ref().is_some_and(|(stored, _)| by_it(stored))
+                by_it(&names) && !self.varies.as_deref().is_some_and(|(stored, _)| by_it(stored))
             }
             caching::Vary::None | caching::Vary::Star => false,
         };

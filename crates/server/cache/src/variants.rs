@@ -194,7 +194,7 @@ impl Cache {
             Some(Entry::Varies(there)) => Some(there),
             _ => None,
         };
-        let names = match (&head.varies, &there) {
+        let names = match (head.varies.as_deref(), &there) {
             (None, None) if parts.is_none() => return Place::known(uri, uri),
             (None, _) => VaryNames::default(),
             (Some((names, _)), _) => names.clone(),

@@ -230,7 +230,7 @@ impl<C: Client> Exchange<'_, C> {
         };
         let (length, complete_bytes) =
             (BodyLength::of(head.announced_length), head.announced_length);
-        let (form, status) = match (slice, complete_bytes, head.part) {
+        let (form, status) = match (slice, complete_bytes, head.part()) {
             (Some(range), Some(complete_bytes), _) => {
                 let part = ContentRange { range, complete_bytes };
                 (StoredForm::Part(head, part, BodyLength::Known(range.bytes())), 206)
@@ -352,7 +352,7 @@ impl<C: Client> Exchange<'_, C> {
     /// each other, so the client gets the whole body instead.
     fn selected(&self, head: &Head) -> Result<Option<ByteRange>, u64> {
         let Some(length) = head.announced_length else { return Ok(None) };
-        if head.part.is_some() {
+        if head.part().is_some() {
             return Ok(None);
         }
         match self.request.selection(head, head.status, length) {

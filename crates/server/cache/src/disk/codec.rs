@@ -93,7 +93,7 @@ mod tests {
         let uri = crate::key::StoredUri::new(realm, b"h", b"/p");
         let resource = Resource::new(uri, fields.iter().copied(), 7);
         let varies = match caching::vary(&fields[..]) {
-            Vary::Names(names) => Some((names.clone(), names.key(&fields[..]))),
+            Vary::Names(names) => Some(Box::new((names.clone(), names.key(&fields[..])))),
             _ => None,
         };
         let mut head = Head::new(200, b"Via: 1.1 p\r\n", fields.iter().copied(), meta, resource);

@@ -75,7 +75,7 @@ fn vary_names_the_field_once_and_the_store_does_not_divide_by_it() {
         let head = in_forms(&fields);
         let names_it = text(&head).to_lowercase().matches("accept-encoding").count();
         assert!(text(&head).contains(written) && names_it == 1, "{}", text(&head));
-        let names = head.varies.as_ref().map(|(names, _)| names.iter().collect::<Vec<_>>());
+        let names = head.varies.as_deref().map(|(names, _)| names.iter().collect::<Vec<_>>());
         assert_eq!(names, stored_by.map(|name| vec![name]));
         // From the disk.
         let bytes = head.block().to_vec();

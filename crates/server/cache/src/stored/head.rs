@@ -76,7 +76,8 @@ pub struct Head {
     /// The input of the caching rules.
     pub meta: StoredMeta,
     /// The names that the response varies by, and the values of the request that fetched it.
-    pub varies: Option<(VaryNames, VaryKey)>,
+    /// Boxed, because few responses vary.
+    pub varies: Option<Box<(VaryNames, VaryKey)>>,
     /// The data by which purges match the response.
     pub resource: Resource,
     /// The soft purge that made the response stale, if any.
@@ -91,9 +92,10 @@ pub struct Head {
     /// The length that the origin announced, while the body is arriving.
     #[serde(skip)]
     pub announced_length: Option<u64>,
-    /// The part that is arriving, if it is not the whole; it is sent with status 206.
+    /// The part that is arriving, if it is not the whole; it is sent with status 206. Boxed,
+    /// because no stored response has one.
     #[serde(skip)]
-    pub part: Option<ContentRange>,
+    pub(crate) part: Option<Box<ContentRange>>,
     /// How the origin coded this response. Set if there may be other forms of the response, by
     /// `Accept-Encoding`. Restored from the fields.
     #[serde(skip)]
@@ -180,7 +182,12 @@ impl Head {
 
     /// The same head, for a part of the representation.
     pub fn of_part(self, part: ContentRange) -> Head {
-        Head { part: Some(part), ..self }
+        Head { part: Some(Box::new(part)), ..self }
+    }
+
+    /// The part that is arriving, if it is not the whole.
+    pub fn part(&self) -> Option<ContentRange> {
+        self.part.as_deref().copied()
     }
 
     /// The same head, for all of the representation.
@@ -191,7 +198,7 @@ impl Head {
     /// Its approximate size in bytes.
     pub fn accounted_bytes(&self) -> u64 {
         let spans = self.spans.len() * size_of::<Span>();
-        let varies = self.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
+        let varies = self.varies.as_deref().map_or(0, |(_, key)| key.bytes_held() + 64);
         let known = self.resource.bytes_held();
         STRUCTURE_BYTES + (self.block.len() + spans + varies + known) as u64
     }
@@ -263,7 +270,7 @@ impl Head {
 
     /// Whether the response varies by the same fields as another head.
     pub fn varies_as(&self, other: &Head) -> bool {
-        let names = |head: &Head| head.varies.as_ref().map(|(names, _)| names.clone());
+        let names = |head: &Head| head.varies.as_deref().map(|(names, _)| names.clone());
         names(self) == names(other)
     }
 
@@ -274,7 +281,7 @@ impl Head {
 
     /// Whether this response may answer a request with these fields.
     pub fn matches(&self, request: &Wire<'_>) -> bool {
-        self.varies.as_ref().is_none_or(|(names, key)| names.matches(key, request))
+        self.varies.as_deref().is_none_or(|(names, key)| names.matches(key, request))
             || planted::is(planted::Bug::CollapsedAcrossVary)
     }
 
@@ -508,10 +515,10 @@ impl Use<'_> {
 }
 
 /// The names and values to store with a response.
-pub fn varies_of(vary: &Vary, request: &Wire<'_>) -> Option<(VaryNames, VaryKey)> {
+pub fn varies_of(vary: &Vary, request: &Wire<'_>) -> Option<Box<(VaryNames, VaryKey)>> {
     match vary {
         Vary::Names(_) if planted::is(planted::Bug::VaryIgnored) => None,
-        Vary::Names(names) => Some((names.clone(), names.key(request))),
+        Vary::Names(names) => Some(Box::new((names.clone(), names.key(request)))),
         Vary::None | Vary::Star => None,
     }
 }

@@ -63,7 +63,7 @@ fn of_head(cache: &Cache, key: Key, head: &Head, since: u64, now_ms: u64) -> Res
     Response {
         key: key.to_string(),
         status: head.status,
-        variant: head.varies.as_ref().map(|(_, key)| text(key.as_bytes())),
+        variant: head.varies.as_deref().map(|(_, key)| text(key.as_bytes())),
         body_bytes: 0,
         complete_bytes: None,
         parts: Vec::new(),

@@ -127,8 +127,8 @@ impl Beginning {
         }
         let coding = head.named().coding.map(Box::from);
         let validators = head.meta.validators.clone();
-        let complete_bytes = head.part.map(|part| part.complete_bytes).or(head.announced_length);
-        let part = slice.or(head.part.map(|part| part.range));
+        let complete_bytes = head.part().map(|part| part.complete_bytes).or(head.announced_length);
+        let part = slice.or(head.part().map(|part| part.range));
         let (first, end, part_of) = match part {
             Some(range) => (range.first, Some(range.last + 1), complete_bytes),
             None => (0, head.announced_length, None),

@@ -75,7 +75,7 @@ impl Filling {
             task.worker.cache.give_arriving(task.arriving);
             task.fill.settle(settled);
         };
-        runtime::spawn(run).detach();
+        runtime::spawn_detached(run);
         reader
     }
 }
@@ -222,7 +222,7 @@ impl Task {
     /// is not stored.
     fn leave_memory(&mut self, piece: &Piece) {
         let before = self.pieces.take().unwrap_or_default();
-        if self.head.part.is_none() {
+        if self.head.part().is_none() {
             self.writer = self.worker.cache.disk_writer(self.place.key, &self.head);
         }
         let Some(writer) = &mut self.writer else {
@@ -254,7 +254,7 @@ impl Task {
     /// Requests do not wait for the next response of this key.
     fn is_too_large(&self) {
         let cache = &self.worker.cache;
-        if self.total > cache.memory_object_bytes_max() && self.head.part.is_none() {
+        if self.total > cache.memory_object_bytes_max() && self.head.part().is_none() {
             let memory = self.worker.io.limits().limits.uncacheable_memory;
             let watch = self.fill.flight().watch();
             cache.mark_unshared(watch, self.place.key, time::wall_ms(), memory);

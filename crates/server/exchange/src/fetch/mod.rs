@@ -408,7 +408,7 @@ impl Request {
     pub(super) fn with_forms(&self, head: Head, bytes: Option<u64>) -> Head {
         let Some(rules) = self.rules() else { return head };
         // A part has the length of the part.
-        let bytes = if head.part.is_some() { None } else { bytes };
+        let bytes = if head.part().is_some() { None } else { bytes };
         match rules.source(head.status, &head, bytes) {
             Some(source) => head.in_several_forms(source, &self.wire()),
             None => head,

@@ -47,7 +47,7 @@ impl Fetch {
         }
         let storable = request.storable(&self.ask, &answer, self.lead.began());
         match (storable, self.ask.what) {
-            (Ok((head, _)), What::Rest(rest)) if head.part.is_some() => {
+            (Ok((head, _)), What::Rest(rest)) if head.part().is_some() => {
                 self.complete(request, answer, &head, rest)
             }
             (Ok(storable), _) => self.store(request, answer, storable),
@@ -227,7 +227,7 @@ impl Fetch {
         worker.cache.announce(self.lead.watch(), &place);
         let mut first = Vec::new();
         match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
-            Ok(true) if head.part.is_none() => {
+            Ok(true) if head.part().is_none() => {
                 let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
                 let stored = Arc::new(Stored::new(head, pieces));
                 let entry = Entry::Response(Arc::clone(&stored));
@@ -236,9 +236,9 @@ impl Fetch {
                 Ok(Step::Serve(Serving { held: Held::Whole(stored), provenance }))
             }
             Ok(_) => {
-                let into = head.part.map_or(Into::Whole, Into::Part);
+                let into = head.part().map_or(Into::Whole, Into::Part);
                 let kept = Kept::of(request, &answer);
-                if head.part.is_none() {
+                if head.part().is_none() {
                     worker.cache.open(&self.lead, &place);
                 }
                 let filling = Filling { place, head: Arc::clone(&head), into, kept };
@@ -260,7 +260,7 @@ impl Fetch {
         let complete_bytes = partial.complete_bytes;
         let wanted = ContentRange { range: rest, complete_bytes };
         let same = caching::may_combine(partial.head.named(), head.named());
-        if !same || head.part != Some(wanted) {
+        if !same || head.part() != Some(wanted) {
             return self.unfit(request);
         }
         // A body that is complete gives its connection back, and with it the address.
