@@ -21,7 +21,7 @@ struct Course {
 const ARRIVAL: &[(&str, &str)] = &[
     ("server/server/src/listening.rs", "accept_all"),
     ("server/proxy/src/serve.rs", "serve"),
-    ("server/proxy/src/h1/connection.rs", "converse"),
+    ("server/proxy/src/h1/connection.rs", "readable"),
     ("server/proxy/src/h1/connection.rs", "turn"),
     ("http/http1/src/request.rs", "parse_request"),
     ("server/proxy/src/h1/connection.rs", "answer_at_once"),

@@ -325,7 +325,7 @@ impl Cache {
             state.running += 1;
             drop(state);
             let running = Running { cache: Arc::clone(self), is_counted: true };
-            runtime::spawn(running.run()).detach();
+            runtime::spawn_detached(running.run());
         }
         true
     }

@@ -290,7 +290,7 @@ impl CoreIo {
     }
 
     /// Puts the connection of a client at this address into the table; `None` if it is full.
-    pub fn enter(&self, waker: Waker, client: IpAddr) -> Option<Token> {
+    pub fn enter(&self, waker: &Waker, client: IpAddr) -> Option<Token> {
         let place = Place::new(waker, client);
         let token = self.connections.borrow_mut().try_insert(place).ok()?;
         self.counters.connections_open.add(1);

@@ -16,6 +16,8 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use readiness::Token;
+use readiness::slots::SlotTable;
+use runtime::PackedWaker;
 use runtime::sync::Notify;
 use runtime::time::Instant;
 use transport::shares::ClientNetwork;
@@ -26,17 +28,19 @@ use crate::limits::{ROOM_AT_ONCE, ROOM_AT_ONCE_MAX, ROOM_IDLE, ROOM_LOOKS, ROOM_
 /// A client connection in the table.
 #[derive(Debug)]
 pub(crate) struct Place {
-    waker: Waker,
+    waker: PackedWaker,
     client: ClientNetwork,
 }
 
+const _: () = assert!(SlotTable::<Place>::SLOT_BYTES == 24, "a cold connection pays for it");
+
 impl Place {
-    pub(crate) fn new(waker: Waker, client: IpAddr) -> Place {
-        Place { waker, client: ClientNetwork::of(client) }
+    pub(crate) fn new(waker: &Waker, client: IpAddr) -> Place {
+        Place { waker: PackedWaker::new(waker), client: ClientNetwork::of(client) }
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.waker.waker()
     }
 }
 
@@ -179,21 +183,21 @@ impl Entering {
     ///
     /// # Errors
     /// None is, and the connection may wait for it.
-    pub fn now(self, waker: Waker, client: IpAddr) -> Result<Token, (Entering, Waker)> {
+    pub fn now(self, waker: &Waker, client: IpAddr) -> Result<Token, Entering> {
         let io = Rc::clone(&self.0);
         if io.connections.borrow().is_full() {
-            return Err((self, waker));
+            return Err(self);
         }
         drop(self);
         Ok(io.enter(waker, client).expect("the table is not full"))
     }
 
     /// Waits for a place, and takes it.
-    pub async fn wait(mut self, mut waker: Waker, client: IpAddr) -> Token {
+    pub async fn wait(mut self, waker: Waker, client: IpAddr) -> Token {
         loop {
-            match self.now(waker, client) {
+            match self.now(&waker, client) {
                 Ok(token) => return token,
-                Err(waiting) => (self, waker) = waiting,
+                Err(waiting) => self = waiting,
             }
             self.0.look_for_room();
             self.0.room.left.notified().await;

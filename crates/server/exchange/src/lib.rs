@@ -72,7 +72,7 @@ pub use fetch::hierarchy::clear_purged;
 use seam::tunnel;
 pub use seam::{cache_status, client, passed};
 pub use shared::Shared;
-pub use worker::{Slot, Worker};
+pub use worker::{Entered, Slot, Worker};
 
 use access_log::{Record, last_field};
 use outcome::{BrokenBy, Fault, Hierarchy, Refusal};

@@ -49,7 +49,7 @@ impl Request {
         mirrored.rewritten.clone_from(&to.rewritten);
         copy.destination = Some(mirrored);
         IN_PROGRESS.set(IN_PROGRESS.get() + 1);
-        runtime::spawn(sent(copy, Counted)).detach();
+        runtime::spawn_detached(sent(copy, Counted));
     }
 }
 

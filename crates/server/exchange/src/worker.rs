@@ -21,6 +21,7 @@ use policy::forward::Verifying;
 use policy::overload::Overload;
 use policy::quota::{Counted, TooMany};
 use readiness::Token;
+use readiness::slots::SlotBitmap;
 use slab::Slab;
 use upstream::Upstreams;
 
@@ -138,10 +139,29 @@ pub struct Slot {
     pub slot: Token,
 }
 
+/// No connection has this place.
+const NO_PLACE: Token = Token::new(Token::SLOT_RESERVED - 1, 0);
+const _: () = assert!(NO_PLACE.slot() >= SlotBitmap::LIMIT_MAX, "no table is as large");
+
+/// A place in the table, and what quotas count of the connection that has it.
+pub struct Entered {
+    /// The place.
+    pub place: Token,
+    /// What quotas count.
+    pub counted: Vec<Counted>,
+}
+
 impl Slot {
-    /// The place of a connection that has entered the table.
-    pub fn new(worker: Rc<Worker>, slot: Token) -> Slot {
-        Slot { worker, slot }
+    /// A connection that has not entered the table.
+    pub fn without_place(worker: Rc<Worker>) -> Slot {
+        Slot { worker, slot: NO_PLACE }
+    }
+
+    /// The connection has entered the table.
+    pub fn enter(&mut self, entered: Entered) {
+        assert!(self.slot == NO_PLACE, "a connection enters the table once");
+        self.slot = entered.place;
+        self.keep(entered.counted);
     }
 
     /// Counts the connection by the quotas. False if its client has as many as it may have.
@@ -152,7 +172,7 @@ impl Slot {
     }
 
     /// Keeps what quotas count of the connection until its end.
-    pub fn keep(&self, counted: Vec<Counted>) {
+    fn keep(&self, counted: Vec<Counted>) {
         if !counted.is_empty() {
             self.worker.counted.borrow_mut().insert(self.slot, counted);
         }

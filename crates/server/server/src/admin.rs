@@ -63,7 +63,7 @@ pub(crate) async fn serve(
     process: Arc<Process>,
 ) {
     let dashboard = Dashboard::new(Rc::clone(&task), cores.clone(), Arc::clone(&process));
-    runtime::spawn(Rc::clone(&dashboard).run()).detach();
+    runtime::spawn_detached(Rc::clone(&dashboard).run());
     let own_name = std::fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned();
     let silent = Shares::new(ADMIN_SILENT_MAX);
     let admin = Rc::new(Admin { task, cores, process, dashboard, own_name, silent });
@@ -71,7 +71,7 @@ pub(crate) async fn serve(
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let stream = Transport::Plain(stream);
-                runtime::spawn(Rc::clone(&admin).answer(stream, peer.ip())).detach();
+                runtime::spawn_detached(Rc::clone(&admin).answer(stream, peer.ip()));
             }
             Err(error) => {
                 tracing::warn!(%error, "no admin connection accepted");

@@ -271,5 +271,5 @@ fn start(worker: &Rc<Worker>, context: &Rc<ListenerContext>, stream: TcpStream, 
     }
     let (stream, peer) = (Transport::Plain(stream), canonical(peer));
     let serving = serve_connection(Rc::clone(worker), Rc::clone(context), stream, peer);
-    runtime::spawn(serving).detach();
+    runtime::spawn_detached(serving);
 }

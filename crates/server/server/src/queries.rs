@@ -228,7 +228,7 @@ impl<'w> Server<'w> {
         let answered = async move {
             runtime::race(answering, share.evicted()).await;
         };
-        runtime::spawn(answered).detach();
+        runtime::spawn_detached(answered);
     }
 
     /// Writes the answer, or nothing.
@@ -341,7 +341,7 @@ impl<'w> Server<'w> {
             }
             *purges.borrow_mut() = None;
         };
-        runtime::spawn(waiting).detach();
+        runtime::spawn_detached(waiting);
     }
 
     /// Whether one more refusal may be sent in this second.

@@ -239,7 +239,7 @@ impl Inner {
         }
         let socket = Rc::new(UdpSocket::bind(SocketAddr::new(any, 0))?);
         self.sockets.borrow_mut()[place] = Some(Rc::clone(&socket));
-        runtime::spawn(Rc::clone(self).receive(Rc::clone(&socket))).detach();
+        runtime::spawn_detached(Rc::clone(self).receive(Rc::clone(&socket)));
         Ok(socket)
     }
 

@@ -200,7 +200,7 @@ impl<C: Client> Exchange<'_, C> {
 /// answer already (RFC 5861, 3).
 pub(crate) fn revalidate<C: Client>(exchange: &Exchange<'_, C>, ask: Ask) {
     let Joined::Lead(lead) = exchange.join(&ask) else { return };
-    runtime::spawn(in_background(exchange.request.clone(), Fetch { ask, lead })).detach();
+    runtime::spawn_detached(in_background(exchange.request.clone(), Fetch { ask, lead }));
 }
 
 /// Leads a flight with no request to answer. Requests that need the response wait for it.

@@ -10,7 +10,7 @@
 //!                                     +-- refused: answer, linger ----------------^
 //! ```
 //!
-//! A silent connection is this small future, its slot in the table and its socket, without a
+//! A silent connection is its small [`Connection`], its slot in the table and its socket, without a
 //! buffer. A *turn* reads into the core's buffer, answers every request in the buffer that the
 //! store can answer at once, and sends the answers with one call; a turn never waits. Work that
 //! must wait (a miss, a body, a client that does not read) continues in a separate future on the
@@ -33,7 +33,7 @@ use core_io::spares::SharedHead;
 use core_io::{Buffers, CoreIo, panics};
 use http1::{Method, OwnedRequest, RequestHead, write};
 use outcome::{BrokenBy, Refusal};
-use runtime::Either;
+use runtime::Boxed;
 use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
 use transport::shares::Share;
@@ -42,8 +42,6 @@ use super::body::RequestBody;
 use super::client::{ClientStream, linger};
 use super::response::{append_refusal, connection_of, wants_more};
 use super::setup::Accepted;
-use exchange::Exchange;
-use exchange::Worker;
 use exchange::client::{Client, RequestBody as _, Sent};
 use exchange::client_rule;
 use exchange::hit::{FastPath, HIT, fresh_hit};
@@ -54,76 +52,147 @@ use exchange::quota::admits_hit;
 use exchange::request::Request;
 use exchange::routing::ClientConnection;
 use exchange::step::Ending;
+use exchange::{Exchange, Slot, Worker};
 
-/// Serves requests until one side ends. Returns the bytes read so far if the client speaks HTTP/2.
-///
-/// This is no `async fn`, which would hold its arguments twice in every silent connection.
-pub(crate) fn converse(
-    worker: &Rc<Worker>,
-    listener: &Rc<ListenerContext>,
-    accepted: &Accepted,
-) -> impl Future<Output = Option<Box<Vec<u8>>>> {
-    let mut kept = Kept::default();
-    let mut idle = Idle::new(&worker.io);
-    async move {
-        loop {
-            // Bytes of a further request may be here already, after one that had to wait.
-            let more = std::mem::take(&mut kept.unparsed);
-            if !more && !kept.is_empty() {
-                worker.io.counters.states.reading.add(1);
-            }
-            let waited = match more {
-                true => Waited::Readable,
-                false => idle.readable(&worker.io, accepted, &kept).await,
-            };
-            if !more && !kept.is_empty() {
-                worker.io.counters.states.reading.sub(1);
-            }
-            match waited {
-                Waited::Readable => {}
-                Waited::Over => {
-                    if worker.io.closes_silent() && kept.is_empty() {
-                        // A request may be on its way: its sender should see an end and not a
-                        // reset.
-                        Box::pin(linger(&worker.io, &accepted.stream)).await;
-                    }
-                    return None;
+/// A client connection that speaks HTTP/1, or has not shown what it speaks. This is what a silent
+/// connection consists of.
+pub(crate) struct Connection {
+    pub(crate) slot: Slot,
+    pub(crate) listener: Rc<ListenerContext>,
+    pub(crate) accepted: Accepted,
+    kept: Kept,
+    idle: Idle,
+}
+
+const _: () = assert!(size_of::<Connection>() <= 128, "each silent connection pays for it");
+
+/// What follows a turn.
+pub(crate) enum Next<F, E> {
+    /// The connection waits for the client.
+    Wait,
+    Close,
+    /// The connection speaks HTTP/2. It keeps the bytes that were read.
+    Http2,
+    /// Bytes are still to be sent, or the close must linger.
+    Finish(F),
+    /// A request that the store cannot answer at once is served.
+    Exchange(E),
+}
+
+/// How a turn has ended, with all that followed it.
+pub(crate) enum Ended {
+    /// The connection continues, with the bytes that were read after a request.
+    Keep(Option<Vec<u8>>),
+    /// The connection is over.
+    Close,
+    /// The connection speaks HTTP/2.
+    Http2,
+}
+
+impl Connection {
+    /// A connection that was accepted.
+    pub(crate) fn new(
+        worker: Rc<Worker>,
+        listener: Rc<ListenerContext>,
+        accepted: Accepted,
+    ) -> Connection {
+        let idle = Idle::new(&worker.io);
+        let slot = Slot::without_place(worker);
+        Connection { slot, listener, accepted, kept: Kept::default(), idle }
+    }
+
+    /// Begins to serve a connection that has been set up. True if it speaks HTTP/2.
+    pub(crate) fn begin(&mut self) -> bool {
+        self.listener = Rc::clone(&self.listener).of_peer(self.accepted.peer.ip());
+        self.idle = Idle::new(self.io());
+        self.accepted.stream.speaks_http2()
+    }
+
+    pub(crate) fn io(&self) -> &CoreIo {
+        &self.slot.worker.io
+    }
+
+    /// Whether the next turn has to wait for bytes. It has not if bytes of a further request were
+    /// read before.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.kept.unparsed
+    }
+
+    /// Waits for bytes, or for a reason to end the connection.
+    ///
+    /// Not an `async fn`, and its future is one reference: each silent connection holds it.
+    pub(crate) fn readable(&mut self) -> impl Future<Output = Waited> {
+        if !self.kept.is_empty() {
+            self.io().counters.states.reading.add(1);
+        }
+        std::future::poll_fn(move |cx| self.poll_readable(cx))
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<Waited> {
+        let Connection { slot, accepted, kept, idle, .. } = self;
+        let io = &*slot.worker.io;
+        let waited = idle.poll_readable(cx, io, accepted, kept);
+        if waited.is_ready() && !kept.is_empty() {
+            io.counters.states.reading.sub(1);
+        }
+        waited
+    }
+
+    /// Ends a connection after a wait.
+    pub(crate) async fn leave(&self, waited: Waited) {
+        let Connection { listener, accepted, kept, .. } = self;
+        match waited {
+            Waited::Readable => unreachable!("only a wait that is over ends a connection"),
+            Waited::Over => {
+                if self.io().closes_silent() && kept.is_empty() {
+                    // A request may be on its way: its sender should see an end and not a reset.
+                    linger(self.io(), &accepted.stream).await;
                 }
-                Waited::Late => {
-                    let received = kept.bytes.map_or(0, |kept| kept.bytes.len()) as u64;
-                    Box::pin(refuse_late_head(&worker.io, listener, accepted, received)).await;
-                    return None;
-                }
             }
-            // What a turn returns is large, and is gone before this waits.
-            let waits =
-                match turn(worker, listener, &accepted.stream, accepted.peer, &mut kept, !more) {
-                    AfterTurn::Wait => None,
-                    AfterTurn::Close => return None,
-                    AfterTurn::Http2(read) => return Some(read),
-                    AfterTurn::Finish(finish) => {
-                        Some(Either::Left(runtime::boxed(finish.run(worker, listener, accepted))))
-                    }
-                    AfterTurn::Exchange(request) => {
-                        let exchange = exchange(worker, listener, accepted, request);
-                        Some(Either::Right(runtime::boxed(exchange)))
-                    }
-                };
-            match waits {
-                None => {}
-                Some(Either::Left(finish)) => match finish.await {
-                    true => {}
-                    false => return None,
-                },
-                Some(Either::Right(exchange)) => match exchange.await {
-                    None => return None,
-                    Some(rest) => kept.put(rest),
-                },
-            }
-            if !kept.same_head {
-                idle.touch();
+            Waited::Late => {
+                let received = kept.bytes.as_ref().map_or(0, |kept| kept.bytes.len()) as u64;
+                refuse_late_head(self.io(), listener, accepted, received).await;
             }
         }
+    }
+
+    /// One turn, and what follows it.
+    pub(crate) fn take_turn(
+        &mut self,
+    ) -> Next<Boxed<impl Future<Output = Ended>>, Boxed<impl Future<Output = Ended>>> {
+        let Connection { slot, listener, accepted, kept, .. } = self;
+        let (worker, listener, accepted) = (&slot.worker, &*listener, &*accepted);
+        let read = !std::mem::take(&mut kept.unparsed);
+        match turn(worker, listener, &accepted.stream, accepted.peer, kept, read) {
+            AfterTurn::Wait => Next::Wait,
+            AfterTurn::Close => Next::Close,
+            AfterTurn::Http2(read) => {
+                kept.put(*read);
+                Next::Http2
+            }
+            AfterTurn::Finish(finish) => {
+                Next::Finish(runtime::boxed(finish.run(worker, listener, accepted)))
+            }
+            AfterTurn::Exchange(request) => {
+                Next::Exchange(runtime::boxed(exchange(worker, listener, accepted, request)))
+            }
+        }
+    }
+
+    /// After [`Ended::Keep`], before the next wait.
+    pub(crate) fn go_on(&mut self, rest: Option<Vec<u8>>) {
+        if let Some(rest) = rest {
+            self.kept.put(rest);
+        }
+        if !self.kept.same_head {
+            self.idle.touch();
+        }
+    }
+
+    /// What a connection over HTTP/2 keeps, and the bytes that were read.
+    pub(crate) fn into_http2(self) -> (Slot, Rc<ListenerContext>, Accepted, Vec<u8>) {
+        let Connection { slot, listener, accepted, kept, .. } = self;
+        (slot, listener, accepted, kept.bytes.map_or_else(Vec::new, |kept| kept.bytes))
     }
 }
 
@@ -154,18 +223,20 @@ struct Incoming {
     unsent: Vec<u8>,
 }
 
-/// Serves one request. Returns the bytes of the next, or `None` when the connection is to close.
+/// Serves one request.
 async fn exchange(
     worker: &Rc<Worker>,
     listener: &Rc<ListenerContext>,
     accepted: &Accepted,
     incoming: Incoming,
-) -> Option<Vec<u8>> {
+) -> Ended {
     let Incoming { head: shared, rest, unsent } = incoming;
     let (io, stream, head) = (&worker.io, &accepted.stream, shared.head());
     let _busy = io.counters.connections_busy.while_here();
     let mut client = ClientStream::new(io, stream);
-    client.send_bytes(&unsent).await.ok()?;
+    if client.send_bytes(&unsent).await.is_err() {
+        return Ended::Close;
+    }
     let keeps = wants_more(listener.role, &head);
     let mut client = client.for_request(head.version, listener.own_lines(), keeps);
     let rest_bytes = rest.len() as u64;
@@ -189,23 +260,23 @@ async fn exchange(
             // Only a reset shows that a body which ends with the connection is truncated. With
             // other framings a reset does no harm.
             let _ = stream.set_linger0();
-            return None;
+            return Ended::Close;
         }
         // A reset could overtake the answers to earlier requests.
-        Ending::Left(_) | Ending::Tunnel(_) => return None,
+        Ending::Left(_) | Ending::Tunnel(_) => return Ended::Close,
         Ending::TunnelRefused(_) => {
             linger(io, stream).await;
-            return None;
+            return Ended::Close;
         }
     }
     match body.into_rest() {
-        Some(rest) if client.keeps() => Some(rest),
+        Some(rest) if client.keeps() => Ended::Keep(Some(rest)),
         rest => {
             // Unread bytes would turn the close into a reset, which overtakes the answer.
             if rest.is_none_or(|rest| !rest.is_empty()) || stream.has_unread_event() {
                 linger(io, stream).await;
             }
-            None
+            Ended::Close
         }
     }
 }
@@ -250,13 +321,21 @@ impl Kept {
 }
 
 /// What ended a wait between requests.
-enum Waited {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
     /// There are bytes to read, or the client has closed.
     Readable,
     /// The connection is to be closed.
     Over,
     /// A head is not complete at its time-out.
     Late,
+}
+
+impl Waited {
+    /// Whether the connection is to end.
+    pub(crate) fn is_over(self) -> bool {
+        self != Waited::Readable
+    }
 }
 
 /// Waiting between requests, with a time-out. The timer is not moved at each request: when it fires
@@ -277,34 +356,12 @@ impl Idle {
     }
 
     /// Waits for bytes, or for a reason to end the connection.
-    ///
-    /// Not an `async fn`, which would hold its arguments a second time: the whole future is read at
-    /// each request of a silent connection.
-    fn readable(
-        &mut self,
-        io: &CoreIo,
-        accepted: &Accepted,
-        kept: &Kept,
-    ) -> impl Future<Output = Waited> {
-        let limit = if kept.is_empty() {
-            io.limits().limits.idle_keep_alive
-        } else {
-            io.limits().limits.head_timeout
-        };
-        let deadline = self.since + limit;
-        if deadline < self.timer.deadline() {
-            self.timer.reset(deadline);
-        }
-        std::future::poll_fn(move |cx| self.poll_readable(cx, io, accepted, kept, deadline))
-    }
-
     fn poll_readable(
         &mut self,
         cx: &mut Context<'_>,
         io: &CoreIo,
         Accepted { stream, peer, .. }: &Accepted,
         kept: &Kept,
-        deadline: Instant,
     ) -> Poll<Waited> {
         if let Poll::Ready(result) = stream.poll_readable(cx) {
             return Poll::Ready(if result.is_ok() { Waited::Readable } else { Waited::Over });
@@ -322,6 +379,15 @@ impl Idle {
         };
         if io.takes_room_of(self.since, peer.ip()) || takes_memory() {
             return Poll::Ready(Waited::Over);
+        }
+        let limit = if kept.is_empty() {
+            io.limits().limits.idle_keep_alive
+        } else {
+            io.limits().limits.head_timeout
+        };
+        let deadline = self.since + limit;
+        if deadline < self.timer.deadline() {
+            self.timer.reset(deadline);
         }
         // A connection stays with its task, so a timer that is set wakes the right one.
         while !self.timer.is_armed() && Pin::new(&mut self.timer).poll(cx).is_ready() {
@@ -405,8 +471,7 @@ enum Close {
 }
 
 impl Finish {
-    /// True if the connection continues.
-    async fn run(self, worker: &Worker, listener: &ListenerContext, accepted: &Accepted) -> bool {
+    async fn run(self, worker: &Worker, listener: &ListenerContext, accepted: &Accepted) -> Ended {
         let io = &worker.io;
         let _finishing = io.counters.states.finishing.while_here();
         let Accepted { stream, peer, .. } = accepted;
@@ -423,12 +488,12 @@ impl Finish {
             large.end(worker, origin, taken, rule);
         }
         if sent.is_err() {
-            return false;
+            return Ended::Close;
         }
         if self.close == Close::Linger {
             linger(io, stream).await;
         }
-        self.close == Close::No
+        if self.close == Close::No { Ended::Keep(None) } else { Ended::Close }
     }
 }
 

@@ -13,7 +13,7 @@ mod setup;
 
 pub(crate) use client::end;
 pub use client::{ClientStream, linger};
-pub(crate) use connection::converse;
+pub(crate) use connection::{Connection, Ended, Next};
 pub(crate) use response::{
     framing as response_framing, refusal_text, write as write_response, write_interim,
     write_refusal,

@@ -506,7 +506,7 @@ impl Server for Link {
             exchange(&link, stream, &shared.head(), request, connection).await;
             link.leave(stream);
         };
-        runtime::spawn(task).detach();
+        runtime::spawn_detached(task);
     }
 }
 

@@ -388,7 +388,7 @@ impl Endpoint {
                 let handshake = Handshake::new(self, from, is_validated);
                 let link = Link::new(self, listener, handle, connection, handshake, counted);
                 self.links.borrow_mut().insert(handle, Rc::clone(&link));
-                runtime::spawn(link.serve()).detach();
+                runtime::spawn_detached(link.serve());
             }
             Err(error) => {
                 tracing::debug!(cause = %error.cause, "no QUIC with a client");

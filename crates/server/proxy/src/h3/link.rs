@@ -187,7 +187,7 @@ impl Link {
     pub(super) async fn serve(self: Rc<Link>) {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         // The endpoint has looked that there is room.
-        if let Some(slot) = self.worker.io.enter(waker, self.peer.ip()) {
+        if let Some(slot) = self.worker.io.enter(&waker, self.peer.ip()) {
             mux::drive(&self).await;
             self.worker.io.leave(slot);
         } else {
@@ -562,7 +562,7 @@ impl Link {
                 }
                 link.leave(id);
             };
-            runtime::spawn(task).detach();
+            runtime::spawn_detached(task);
         }
     }
 
@@ -642,7 +642,7 @@ impl Server for Link {
             exchange(&link, id, &shared.head(), request, connection).await;
             link.leave(id);
         };
-        runtime::spawn(task).detach();
+        runtime::spawn_detached(task);
     }
 }
 

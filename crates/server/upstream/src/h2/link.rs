@@ -172,7 +172,7 @@ impl Link {
             task.close(fault);
             task.stream.end_inside();
         };
-        runtime::spawn(task).detach();
+        runtime::spawn_detached(task);
         link.slot()
     }
 
