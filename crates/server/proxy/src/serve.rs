@@ -119,9 +119,8 @@ fn enter(
             (false, Maybe(None))
         }
         Err(entering) => {
-            let waiting = async move {
-                Entered { place: entering.wait(waker, client).await, counted }
-            };
+            let waiting =
+                async move { Entered { place: entering.wait(waker, client).await, counted } };
             (false, Maybe(Some(Box::pin(waiting))))
         }
     }
