@@ -25,6 +25,7 @@ use readiness::{Choice, Event, Events, Kind, Poller};
 use crate::counters::{CounterCells, Counters, count};
 use crate::fs::pipes::Pipes;
 use crate::io::Io;
+use crate::packed_waker::PackedWaker;
 use crate::remote::{self, MAIN_SLOT, Remote, TaskId};
 use crate::sim::options::Options as SimulationOptions;
 use crate::sim::world::World as SimulatedWorld;
@@ -32,7 +33,6 @@ use crate::sys::World;
 use crate::task::{self, JoinHandle, Task, Tasks};
 use crate::time::clock::Clock;
 use crate::time::wheel::Wheel;
-use crate::waker::PackedWaker;
 
 /// Events fetched by one wait.
 const EVENTS_MAX: usize = 1024;

@@ -40,8 +40,8 @@ use readiness::{Event, Interest, Poller, Ready, Token};
 
 use crate::core::Core;
 use crate::counters::count;
+use crate::packed_waker::PackedWaker;
 use crate::sys::World;
-use crate::waker::PackedWaker;
 
 /// Descriptors open on one core at a time.
 const DESCRIPTORS_MAX: u32 = 1 << 20;

@@ -45,6 +45,7 @@ pub mod fs;
 mod future;
 mod io;
 pub mod net;
+mod packed_waker;
 pub mod process;
 mod remote;
 pub mod sim;
@@ -62,5 +63,5 @@ pub use crate::core::{
 };
 pub use crate::counters::Counters;
 pub use crate::future::{Either, join, race, wake};
+pub use crate::packed_waker::PackedWaker;
 pub use crate::task::JoinHandle;
-pub use crate::waker::PackedWaker;

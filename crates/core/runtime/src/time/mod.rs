@@ -21,8 +21,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::core::{self, Core};
 use crate::counters::count;
+use crate::packed_waker::PackedWaker;
 use crate::sys::World;
-use crate::waker::PackedWaker;
 
 /// A point of the core's monotonic clock, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
