@@ -73,6 +73,7 @@ pub fn serve(
         if speaks_http2 {
             over_http2(connection).await;
         } else if let Transport::Tls(_) = &connection.accepted.stream {
+            connection.give_up();
             Box::pin(h1::end(connection.io(), &connection.accepted.stream)).await;
         }
     }

@@ -227,11 +227,10 @@ impl Future for Sleep {
                 self.cancel();
                 return Poll::Ready(());
             }
-            let displaced = core
-                .timers
-                .borrow_mut()
-                .get_mut(key)
-                .map(|waker| std::mem::replace(waker, PackedWaker::new(cx.waker())));
+            // A foreign waker is cloned, and dropped, without the borrow.
+            let packed = PackedWaker::new(cx.waker());
+            let displaced =
+                core.timers.borrow_mut().get_mut(key).map(|waker| std::mem::replace(waker, packed));
             if displaced.is_some() {
                 return Poll::Pending;
             }
@@ -243,7 +242,8 @@ impl Future for Sleep {
         }
         let tick = core.clock.tick_after(self.deadline);
         debug_assert!(tick > core.clock.tick(), "a timer is never due in the turn that sets it");
-        let key = core.timers.borrow_mut().set(tick, PackedWaker::new(cx.waker()));
+        let packed = PackedWaker::new(cx.waker());
+        let key = core.timers.borrow_mut().set(tick, packed);
         count(&core.counters.timers_set);
         self.timer = Some((core, key));
         Poll::Pending

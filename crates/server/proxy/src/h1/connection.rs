@@ -138,22 +138,26 @@ impl Connection {
         waited
     }
 
-    /// Ends a connection after a wait.
-    pub(crate) async fn leave(&self, waited: Waited) {
-        let Connection { listener, accepted, kept, .. } = self;
+    /// Ends a connection after a wait. The bytes that were read are given up at once: the client
+    /// may take long to read the end, and others need their share of the memory.
+    pub(crate) async fn leave(&mut self, waited: Waited) {
+        let received = self.give_up();
+        let Connection { listener, accepted, .. } = &*self;
         match waited {
             Waited::Readable => unreachable!("only a wait that is over ends a connection"),
             Waited::Over => {
-                if self.io().closes_silent() && kept.is_empty() {
+                if self.io().closes_silent() && received == 0 {
                     // A request may be on its way: its sender should see an end and not a reset.
                     linger(self.io(), &accepted.stream).await;
                 }
             }
-            Waited::Late => {
-                let received = kept.bytes.as_ref().map_or(0, |kept| kept.bytes.len()) as u64;
-                refuse_late_head(self.io(), listener, accepted, received).await;
-            }
+            Waited::Late => refuse_late_head(self.io(), listener, accepted, received).await,
         }
+    }
+
+    /// Gives up the bytes that were read, and returns how many these were.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        self.kept.bytes.take().map_or(0, |kept| kept.bytes.len() as u64)
     }
 
     /// One turn, and what follows it.
