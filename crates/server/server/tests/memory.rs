@@ -16,8 +16,8 @@ use server::{Config, LogTo, Origin, Server};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The process has both ends of each connection.
 const SILENT: usize = 6_000;
-/// Bytes for a silent connection: its task, three slots, its timer. The rest is what else happens in
-/// the process meanwhile.
+/// Bytes for a silent connection: its task, three slots, its timer. The rest is what else happens
+/// in the process meanwhile.
 const SILENT_BYTES_MAX: usize = 350;
 /// Connections before the measurement, so that tables and code are in memory.
 const WARM_UP: usize = 512;
