@@ -82,7 +82,7 @@ pub(super) fn text(found: &Found) -> String {
     text.push('\n');
     let mut sentence = |what: &str, of: &Switchback| {
         text.push_str(&format!(
-            "{what:<16}B is {:.3} times A ({:.3} to {:.3}, {:.0} %), p = {:.4} of {} rounds\n",
+            "{what:<16}B is {:.3} times A ({:.3} to {:.3}, {} %), p = {:.4} of {} rounds\n",
             of.ratio,
             of.low,
             of.high,
