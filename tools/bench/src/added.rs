@@ -73,15 +73,11 @@ impl Added {
     /// The text of each place of a server's configuration. Texts have places themselves, which
     /// other values fill, so these values come first.
     pub(crate) fn values(self, server: &str) -> Vec<(&'static str, String)> {
-        let text = |place: &str| {
-            let find = |feature: &str| {
-                let mut all = pieces(server);
-                all.find(|piece| piece.feature == feature && piece.place == place)
-            };
-            find(self.feature).or_else(|| find("*")).map_or("", |piece| piece.text)
+        let of_place = |Piece { place, .. }: Piece| {
+            let own = text(server, self.feature, place).or_else(|| text(server, "*", place));
+            (place, own.unwrap_or_default().to_owned())
         };
-        let mut values: Vec<_> =
-            pieces(server).map(|piece| (piece.place, text(piece.place).to_owned())).collect();
+        let mut values: Vec<_> = pieces(server).map(of_place).collect();
         values.push(("limit", self.limit.to_string()));
         values
     }

@@ -62,9 +62,7 @@ impl Context<'_> {
     pub(crate) fn check_stop(&self) -> Result<(), String> {
         if self.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
     }
-}
 
-impl Context<'_> {
     /// The address of an origin.
     ///
     /// # Errors

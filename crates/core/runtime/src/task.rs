@@ -1,4 +1,5 @@
-//! Tasks: one allocation each, a slot in the core's table, and a handle to wait for the end.
+//! Tasks: one allocation each (two with a handle), a slot in the core's table, and a handle to wait
+//! for the end.
 //!
 //! What: a [`Task`] is one pointer to a block on the heap, which begins with the functions of its
 //! type and has the future of the task. The future of a task with a handle shares a [`TaskCell`]

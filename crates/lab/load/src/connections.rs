@@ -26,7 +26,7 @@ use crate::sys;
 use crate::tls::{Session, Tls};
 use crate::websocket;
 
-/// The longest answer to what a connection begins with.
+/// The longest answer to the first bytes of a connection.
 const FIRST_ANSWER_BYTES_MAX: usize = 4096;
 /// A header of the PROXY protocol. The addresses are for documentation (RFC 5737).
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 203.0.113.1 40000 80\r\n";
@@ -67,7 +67,7 @@ pub(crate) struct Connection {
     /// A request is in flight, or waits for the connection to be established.
     pub(crate) has_request: bool,
     pub(crate) assigned: Assigned,
-    /// What has come of the answer to what it begins with.
+    /// The part of the answer to its first bytes that has come.
     first_answer: Vec<u8>,
     /// Request bytes that the socket has not accepted yet.
     pub(crate) unsent: Vec<u8>,
@@ -93,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with what a connection begins with. True when it is complete.
+    /// Sends the first bytes, and reads the answer to them. True when the answer is complete.
     fn open(&mut self, first: &First) -> io::Result<bool> {
         if self.wants_write {
             // The first event. The buffer of a new socket takes these few bytes.

@@ -266,7 +266,7 @@ impl Serving {
         }
     }
 
-    /// Drops what has come of a long body. Answers the request when the body is complete.
+    /// Drops the part of a long body that has come. Answers the request when the body is complete.
     fn drop_body(&mut self, token: Token) {
         let Some(client) = self.clients.get_mut(token) else { return };
         let Some((left, answer)) = client.awaited else { return };
@@ -431,28 +431,39 @@ mod tests {
     use std::net::{Shutdown, TcpStream};
     use std::thread;
 
-    /// Sends bytes to a new origin and returns everything it sends back.
-    fn talk(pieces: &[&[u8]]) -> (Vec<u8>, u64) {
+    /// A conversation with a new origin, which ends with it. Returns how many requests the origin
+    /// has counted, too.
+    fn with_origin<T>(talk: impl FnOnce(&mut TcpStream) -> T) -> (T, u64) {
         let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (addr, counters) = (origin.local_addr(), origin.counters());
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = thread::spawn(move || origin.run(&flag).unwrap());
-        let mut stream = TcpStream::connect(addr).unwrap();
+        let got = talk(&mut TcpStream::connect(addr).unwrap());
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        (got, counters.requests.load(Ordering::Relaxed))
+    }
+
+    fn send_in_pieces(stream: &mut TcpStream, pieces: &[&[u8]]) {
         for piece in pieces {
             stream.write_all(piece).unwrap();
             thread::sleep(Duration::from_millis(2));
         }
-        // Sent last, so the origin closes when it has answered everything.
-        stream
-            .write_all(b"GET /obj/0?size=0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut got = Vec::new();
-        stream.read_to_end(&mut got).unwrap();
-        let _closed_already = stream.shutdown(Shutdown::Both);
-        stop.store(true, Ordering::Relaxed);
-        thread.join().unwrap();
-        (got, counters.requests.load(Ordering::Relaxed))
+    }
+
+    /// Sends bytes to a new origin and returns everything it sends back.
+    fn talk(pieces: &[&[u8]]) -> (Vec<u8>, u64) {
+        with_origin(|stream| {
+            send_in_pieces(stream, pieces);
+            // Sent last, so the origin closes when it has answered everything.
+            let last = b"GET /obj/0?size=0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            stream.write_all(last).unwrap();
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).unwrap();
+            let _closed_already = stream.shutdown(Shutdown::Both);
+            got
+        })
     }
 
     fn bodies(mut got: &[u8]) -> Vec<Vec<u8>> {
@@ -524,29 +535,20 @@ mod tests {
 
     #[test]
     fn messages_of_a_websocket_are_echoed() {
-        let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let (addr, counters) = (origin.local_addr(), origin.counters());
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        let thread = thread::spawn(move || origin.run(&flag).unwrap());
-        let mut stream = TcpStream::connect(addr).unwrap();
         let message = websocket::message(100);
-        stream.write_all(&websocket::handshake("a", "/")).unwrap();
-        let mut got = vec![0; websocket::SWITCH.len()];
-        stream.read_exact(&mut got).unwrap();
-        assert_eq!(got, websocket::SWITCH);
-        for piece in [&message[..50], &message[50..], &message.repeat(3)] {
-            stream.write_all(piece).unwrap();
-            thread::sleep(Duration::from_millis(2));
-        }
-        let mut got = vec![0; 4 * 102];
-        stream.read_exact(&mut got).unwrap();
-        assert_eq!(counters.requests.load(Ordering::Relaxed), 4);
-        // Not a message: the origin closes.
-        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-        stop.store(true, Ordering::Relaxed);
-        thread.join().unwrap();
+        let ((), requests) = with_origin(|stream| {
+            stream.write_all(&websocket::handshake("a", "/")).unwrap();
+            let mut got = vec![0; websocket::SWITCH.len()];
+            stream.read_exact(&mut got).unwrap();
+            assert_eq!(got, websocket::SWITCH);
+            send_in_pieces(stream, &[&message[..50], &message[50..], &message.repeat(3)]);
+            let mut got = vec![0; 4 * 102];
+            stream.read_exact(&mut got).unwrap();
+            // Not a message: the origin closes.
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        });
+        assert_eq!(requests, 4);
     }
 
     #[test]

@@ -177,18 +177,17 @@ impl Marginal {
     fn by_growth(intervals: &[&Seen]) -> Option<Marginal> {
         let (receive, sd) = growth(intervals)?;
         let others = Others::of(intervals);
-        let served = others.served / total(intervals, |seen| seen.requests);
         let (without, with) = others.of_request(receive);
-        let (low, high) = (served * receive + without, served * receive + with);
+        let receives = others.served * receive;
+        let (low, high) = (receives + without, receives + with);
         Marginal::known((low * high).sqrt(), sd.hypot(APART * (high / low).ln()), false)
     }
 
     /// The same by catching up.
     fn by_holds(intervals: &[&Seen]) -> Option<Marginal> {
         let others = Others::of(intervals);
-        let served = others.served / total(intervals, |seen| seen.requests);
         let CaughtUp { receive, sd, .. } = caught_up(intervals)?;
-        Marginal::known(served * receive + others.held, sd, true)
+        Marginal::known(others.served * receive + others.held, sd, true)
     }
 
     /// The estimate of a server that holds itself, by the CPU seconds and the requests of catching
@@ -317,7 +316,7 @@ fn cost(sizes: &[OfSize]) -> f64 {
 
 /// The busy periods that do not serve.
 struct Others {
-    /// Receives in the periods that do serve.
+    /// The receives of a request in the periods that do serve.
     served: f64,
     /// The receives of a request that do not serve, and the cost of one.
     receives: f64,
@@ -340,7 +339,7 @@ impl Others {
             of.map(|size| size.cost).sum::<f64>()
         };
         let part = if others > 0.0 { others / (own + others) } else { 0.0 };
-        let served = (1.0 - part) * all;
+        let served = (1.0 - part) * all / requests;
         let held = total(intervals, |seen| receives(&seen.held_periods));
         let held_others = total(intervals, |seen| cost(&seen.held_others));
         Others {
@@ -348,7 +347,7 @@ impl Others {
             receives: part * all / requests,
             cost: if others > 0.0 { cost_of(true) / others } else { 0.0 },
             without_receives: cost_of(false) / requests,
-            held: if held > 0.0 { held_others / held * served / requests } else { 0.0 },
+            held: if held > 0.0 { held_others / held * served } else { 0.0 },
         }
     }
 

@@ -333,10 +333,9 @@ fn band(name: &'static str, all: Vec<&Judged>) -> Band {
     let error = |of: fn(&Judged) -> Option<f64>| {
         median(counting.iter().filter_map(|one| one.error(of(one))).map(f64::abs).collect())
     };
-    let widths: Vec<f64> = counting
-        .iter()
-        .filter_map(|one| Some(100.0 * (one.high? - one.low?) / one.measured))
-        .collect();
+    let own = |one: &&Judged| Capacity { value: one.predicted, low: one.low, high: one.high };
+    let own: Vec<(f64, Capacity)> = counting.iter().map(|one| (one.measured, own(one))).collect();
+    let Cover { intervals, inside, width_percent, error_percent } = cover(&own);
     let unheld: Vec<(f64, Capacity)> =
         counting.iter().filter_map(|one| Some((one.measured, one.unheld?))).collect();
     Band {
@@ -345,12 +344,12 @@ fn band(name: &'static str, all: Vec<&Judged>) -> Band {
         trials: counting.len(),
         doubtful: all.len() - counting.len(),
         without: count(|one| one.predicted.is_none()),
-        intervals: count(|one| one.inside.is_some()),
-        inside: count(|one| one.inside == Some(true)),
+        intervals,
+        inside,
         unbounded: count(|one| one.low.is_some() && one.high.is_none()),
-        width_percent: mean(&widths),
+        width_percent,
         errors: Errors {
-            report: error(|one| one.predicted),
+            report: error_percent,
             straight: error(|one| one.straight),
             single: error(|one| one.single),
             usl: error(|one| one.usl),
@@ -368,13 +367,10 @@ fn cover(all: &[(f64, Capacity)]) -> Cover {
     Cover {
         intervals: held.len(),
         inside: held.iter().filter(|inside| **inside).count(),
-        width_percent: mean(&widths),
+        width_percent: (!widths.is_empty())
+            .then(|| widths.iter().sum::<f64>() / widths.len() as f64),
         error_percent: median(errors.map(|error| 100.0 * error.abs()).collect()),
     }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -178,19 +178,16 @@ fn measure(
     let default = |full: &'static [u32], short: &'static [u32]| if quick { short } else { full };
     let bodies = ascending(&plan.bodies, if quick { &[1024] } else { &[1024, 20_480] });
     let connections = ascending(&plan.connections, default(&[16, 64, 256], &[16]));
+    let ramp = Duration::from_secs(if quick { 8 } else { plan.seconds });
+    let usual = HoldSpec::default();
     let extent = Extent {
         reaches: ascending(&plan.reaches, default(&[20, 30, 45, 60], &[45])),
         beside: ascending(&plan.neighbour, &[]),
-        ramp: Duration::from_secs(if quick { 8 } else { plan.seconds }),
+        ramp,
         constant: plan.constant,
-        hold: None,
+        hold: plan.hold.then(|| HoldSpec { every: usual.every.min(ramp / HOLDS), ..usual }),
         saturation_s: if quick { 1 } else { 5 },
     };
-    let hold = plan.hold.then(|| {
-        let usual = HoldSpec::default();
-        HoldSpec { every: usual.every.min(extent.ramp / HOLDS), ..usual }
-    });
-    let extent = Extent { hold, ..extent };
     let servers = match (plan.servers.as_slice(), quick) {
         ([], true) => vec![servers::OURS],
         ([], false) => SERVERS.to_vec(),

@@ -7,9 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use harness::Error;
-use load::sys::pin_to_cpu;
+use load::sys::{pin_to_cpu, thread_cpu_ns};
 use regress::Rng;
-use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time of a burst.
 const BURST: Duration = Duration::from_millis(2);
@@ -62,19 +61,13 @@ impl Drop for Neighbour {
     }
 }
 
-/// CPU time of this thread.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
-}
-
 /// Bursts and pauses until it is stopped. The result is the CPU time.
 fn bursts(seed: u64, stop: &AtomicBool) -> Duration {
     let (mut rng, mut at) = (Rng::new(seed), 0);
     let memory = vec![1u8; BYTES];
     while !stop.load(Ordering::Relaxed) {
-        let begun = used();
-        while used() - begun < BURST {
+        let begun_ns = thread_cpu_ns();
+        while Duration::from_nanos(thread_cpu_ns() - begun_ns) < BURST {
             for _ in 0..TOUCHES {
                 at = (at + LINE) % BYTES;
                 std::hint::black_box(memory[at]);
@@ -83,7 +76,7 @@ fn bursts(seed: u64, stop: &AtomicBool) -> Duration {
         // Pauses of a Poisson process.
         thread::sleep(PAUSE.mul_f64(-(1.0 - rng.uniform()).ln()));
     }
-    used()
+    Duration::from_nanos(thread_cpu_ns())
 }
 
 #[cfg(test)]
