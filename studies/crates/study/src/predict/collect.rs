@@ -14,9 +14,9 @@ use load::{Phase, Population, Schedule, Size};
 use record::Spec;
 use serde::{Deserialize, Serialize};
 
-use super::Extent;
 use super::neighbour::Neighbour;
 use super::servers::{self, Served};
+use super::{Extent, Load};
 use crate::found::Steps;
 use harness::recipe::Place;
 
@@ -83,11 +83,14 @@ pub(super) struct Saturation {
 /// A recorded load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Ramp {
-    /// Its highest rate, percent of the saturation before it.
+    /// Its highest rate, percent of the saturation before it, or of [`Collector::full`].
     pub(super) reach: u32,
     /// Whether a neighbour took a part of the server's CPU.
     #[serde(default)]
     pub(super) neighbour: bool,
+    /// Its number among equal loads, from 1.
+    #[serde(default = "first")]
+    pub(super) run: u32,
     /// CPU time of the neighbour per second.
     #[serde(default)]
     pub(super) neighbour_cpus: Option<f64>,
@@ -111,6 +114,18 @@ pub(super) struct Ramp {
     pub(super) rows_behind: u64,
     /// CPU time of the generator per second.
     pub(super) generator_cpus: f64,
+}
+
+/// A load without a number is the only one.
+fn first() -> u32 {
+    1
+}
+
+impl Ramp {
+    /// The load.
+    pub(super) fn load(&self) -> Load {
+        Load { reach: self.reach, neighbour: self.neighbour, run: self.run }
+    }
 }
 
 impl Case {
@@ -152,6 +167,9 @@ pub(super) struct Collector<'c, 's> {
     /// The CPU of everything but the server.
     pub(super) others: Option<usize>,
     pub(super) seed: u64,
+    /// The saturation of which loads are a part, if it is not the server's own: that of the server
+    /// of which it is a variant. Trials at different constant rates cannot be compared.
+    pub(super) full: Option<f64>,
     pub(super) steps: &'c mut Steps<'s>,
 }
 
@@ -175,19 +193,26 @@ impl Collector<'_, '_> {
         case.version.clone_from(&served.version);
         self.steps.say(&format!("{name}: saturation"));
         let before = self.saturate(&served, &case)?;
-        for (reach, beside) in self.extent.loads() {
-            let company = if beside { ", beside a neighbour" } else { "" };
-            let load = format!("a load up to {reach} % of {:.0}/s{company}", before.rate);
-            self.steps.say(&format!("{name}: {load}"));
-            let seed = self.seed + u64::from(reach);
-            let neighbour = beside.then(|| Neighbour::start(self.place.cpu, seed));
-            let mut ramp = self.ramp(&served, &case, (reach, beside), before.rate)?;
+        let full = self.full.unwrap_or(before.rate);
+        for load in self.extent.loads() {
+            let company = if load.neighbour { ", beside a neighbour" } else { "" };
+            let run = if self.extent.runs > 1 { format!(", run {}", load.run) } else { "".into() };
+            let text = format!("a load up to {} % of {full:.0}/s{company}{run}", load.reach);
+            self.steps.say(&format!("{name}: {text}"));
+            let seed = self.seed_of(load);
+            let neighbour = load.neighbour.then(|| Neighbour::start(self.place.cpu, seed));
+            let mut ramp = self.ramp(&served, &case, load, full)?;
             ramp.neighbour_cpus = neighbour.map(Neighbour::end).transpose()?;
             case.ramps.push(ramp);
         }
         self.steps.say(&format!("{name}: saturation again"));
         case.saturation = [before, self.saturate(&served, &case)?];
         Ok(case)
+    }
+
+    /// Equal loads have requests at different instants.
+    fn seed_of(&self, load: Load) -> u64 {
+        self.seed + u64::from(load.reach) + 1_000 * u64::from(load.run - 1)
     }
 
     fn saturate(&self, served: &Served, case: &Case) -> Result<Saturation, Error> {
@@ -240,17 +265,13 @@ impl Collector<'_, '_> {
 
     /// Records the server, as `plimsoll record` does by default, under a load that rises to a part
     /// of its saturation and falls again.
-    fn ramp(
-        &self,
-        served: &Served,
-        case: &Case,
-        (reach, neighbour): (u32, bool),
-        saturation: f64,
-    ) -> Result<Ramp, Error> {
-        let top = saturation * f64::from(reach) / 100.0;
+    fn ramp(&self, served: &Served, case: &Case, load: Load, full: f64) -> Result<Ramp, Error> {
+        let Load { reach, neighbour, run } = load;
+        let top = full * f64::from(reach) / 100.0;
         let company = if neighbour { "-neighbour" } else { "" };
+        let number = if run > 1 { format!("-{run}") } else { String::new() };
         let trial = format!(
-            "{}-{}-{}-{reach}{company}.trial",
+            "{}-{}-{}-{reach}{company}{number}.trial",
             case.server, case.body_bytes, case.connections
         );
         let target = record::Target::Pid(served.server.pid().cast_unsigned());
@@ -264,8 +285,8 @@ impl Collector<'_, '_> {
             true => Schedule::Constant(top),
             false => triangle(top, duration),
         };
-        let mut load = self.load(served, case, schedule, duration);
-        load.seed += u64::from(reach);
+        let seed = self.seed_of(load);
+        let load = load::Plan { seed, ..self.load(served, case, schedule, duration) };
         let recording = Recording::start(spec)?;
         thread::sleep(LEAD);
         let mut connections = None;
@@ -283,6 +304,7 @@ impl Collector<'_, '_> {
         Ok(Ramp {
             reach,
             neighbour,
+            run,
             neighbour_cpus: None,
             top,
             trial,

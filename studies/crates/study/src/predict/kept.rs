@@ -8,7 +8,7 @@ use harness::Error;
 
 use super::Extent;
 use super::collect::Case;
-use super::servers::SERVERS;
+use super::servers::{SERVERS, variant_of};
 
 /// The file of the cases, in the directory of their trials.
 const FILE: &str = "cases.jsonl";
@@ -45,11 +45,15 @@ impl Kept {
     /// Whether a case is there with all recorded loads.
     pub(super) fn has(&self, wanted: &Case, extent: &Extent) -> bool {
         self.cases.iter().find(|case| case.is(wanted)).is_some_and(|case| {
-            let kept = |load: (u32, bool)| {
-                case.ramps.iter().any(|ramp| (ramp.reach, ramp.neighbour) == load)
-            };
-            extent.loads().all(kept)
+            extent.loads().all(|load| case.ramps.iter().any(|ramp| ramp.load() == load))
         })
+    }
+
+    /// The saturation of the server of which this is a variant, if it is there.
+    pub(super) fn of_original(&self, variant: &Case) -> Option<f64> {
+        let server = variant_of(&variant.server)?.to_owned();
+        let original = Case { server, ..variant.clone() };
+        self.cases.iter().find(|case| case.is(&original)).map(Case::measured)
     }
 
     /// Adds a case, in place of an earlier measurement of the same.
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     fn case(server: &str, connections: u32, reaches: &[u32]) -> Case {
-        let ramp = |reach: &u32| Ramp { reach: *reach, ..Ramp::default() };
+        let ramp = |reach: &u32| Ramp { reach: *reach, run: 1, ..Ramp::default() };
         Case {
             server: server.into(),
             connections,
@@ -115,6 +119,10 @@ mod tests {
         assert!(!has("nginx", 64, &[60]) && !has("nginx", 16, &[30]));
         let beside = Extent { beside: vec![30], ..Extent::default() };
         assert!(!kept.has(&Case::new("nginx", 1024, 64), &beside));
+        let twice = Extent { reaches: vec![30], runs: 2, ..Extent::default() };
+        assert!(!kept.has(&Case::new("nginx", 1024, 64), &twice));
+        assert_eq!(kept.of_original(&Case::new("nginx-gzip", 1024, 64)), Some(1e3));
+        assert_eq!(kept.of_original(&Case::new("nginx", 1024, 64)), None);
         let names: Vec<String> = kept.sorted().into_iter().map(|case| case.server).collect();
         assert_eq!(names, ["nginx", "squid"]);
         assert!(Kept::open(home.path(), false).unwrap().sorted().is_empty());

@@ -86,6 +86,9 @@ pub struct Plan {
     /// CPU in bursts
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count(5..=90))]
     neighbour: Vec<u32>,
+    /// How often each load is recorded, for pairs of equal loads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count(1..=20))]
+    runs: u32,
     /// Keep the cases that are in the directory and measure the others; without it, the earlier
     /// ones are removed
     #[arg(long)]
@@ -109,6 +112,8 @@ struct Extent {
     reaches: Vec<u32>,
     /// Those of the loads beside a neighbour.
     beside: Vec<u32>,
+    /// How often each load is recorded.
+    runs: u32,
     /// Length of a recorded load.
     ramp: Duration,
     /// Whether its rate is constant.
@@ -119,6 +124,17 @@ struct Extent {
     saturation_s: u64,
 }
 
+/// A load that is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Load {
+    /// How far it rises, percent of saturation.
+    reach: u32,
+    /// Whether there is a neighbour.
+    neighbour: bool,
+    /// Its number among those that are equal, from 1.
+    run: u32,
+}
+
 impl Extent {
     /// A case without measurements.
     fn case(&self, server: &str, body_bytes: u64, connections: u32) -> Case {
@@ -126,10 +142,13 @@ impl Extent {
         Case { constant, hold, ..Case::new(server, body_bytes, connections) }
     }
 
-    /// The recorded loads of a case: how far each rises, and whether there is a neighbour.
-    fn loads(&self) -> impl Iterator<Item = (u32, bool)> {
-        let alone = self.reaches.iter().map(|reach| (*reach, false));
-        alone.chain(self.beside.iter().map(|reach| (*reach, true)))
+    /// The recorded loads of a case. The runs of a load are not next to each other, so that they
+    /// differ by what drifts.
+    fn loads(&self) -> impl Iterator<Item = Load> {
+        (1..=self.runs.max(1)).flat_map(move |run| {
+            let of = move |neighbour| move |reach: &u32| Load { reach: *reach, neighbour, run };
+            self.reaches.iter().map(of(false)).chain(self.beside.iter().map(of(true)))
+        })
     }
 }
 
@@ -183,6 +202,7 @@ fn measure(
     let extent = Extent {
         reaches: ascending(&plan.reaches, default(&[20, 30, 45, 60], &[45])),
         beside: ascending(&plan.neighbour, &[]),
+        runs: plan.runs,
         ramp,
         constant: plan.constant,
         hold: plan.hold.then(|| HoldSpec { every: usual.every.min(ramp / HOLDS), ..usual }),
@@ -205,7 +225,9 @@ fn measure(
                     continue;
                 }
                 let (others, seed) = (cpus.others, plan.given.seed);
-                let mut collector = Collector { extent: &extent, out, place, others, seed, steps };
+                let full = if plan.constant { kept.of_original(&new) } else { None };
+                let mut collector =
+                    Collector { extent: &extent, out, place, others, seed, full, steps };
                 match collector.case(&new) {
                     Ok(case) => kept.add(case)?,
                     Err(Error::Interrupted) => return Err(Error::Interrupted),

@@ -1,7 +1,8 @@
 //! Verdicts of `compare` on pairs of the kept trials.
 //!
 //! Two trials of one server, at whatever reach and with whatever connections, must not differ: a
-//! verdict of an improvement or of a regression is *false*. A trial of a server and one of its
+//! verdict of an improvement or of a regression is *false*. Trials at constant rates are only
+//! compared with those at the same rate: what a request costs at another rate is not known. A trial of a server and one of its
 //! variant (see [`super::servers::variant_of`]) must differ by what the variant costs, which their
 //! saturations show: CPU time over requests. Two sizes of the response are never compared.
 //!
@@ -92,7 +93,7 @@ pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
         let mut unchanged = Pairs::new(server, server, body_bytes, 0.0);
         let mut mixed = Pairs { mixed: true, ..unchanged.clone() };
         for (at, before) in trials.iter().enumerate() {
-            for after in &trials[at + 1..] {
+            for after in trials[at + 1..].iter().filter(|after| before.is_pair(after)) {
                 let same = before.neighbour == after.neighbour;
                 let pairs = if same { &mut unchanged } else { &mut mixed };
                 pairs.count(before.verdict(after));
@@ -104,7 +105,8 @@ pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
             let change_percent = 100.0 * (cost(&own) / cost(&others) - 1.0);
             let mut changed = Pairs::new(server, with, body_bytes, change_percent);
             for before in &opened(directory, &others) {
-                let same = trials.iter().filter(|after| after.neighbour == before.neighbour);
+                let pairs = trials.iter().filter(|after| before.is_pair(after));
+                let same = pairs.filter(|after| after.neighbour == before.neighbour);
                 same.for_each(|after| changed.count(before.verdict(after)));
             }
             all.push(changed);
@@ -117,11 +119,17 @@ pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
 /// A recorded load.
 struct Opened {
     neighbour: bool,
+    /// How far it rose, percent, if the rate was constant.
+    constant: Option<u32>,
     /// `None` if it cannot be read.
     trial: Option<Trial>,
 }
 
 impl Opened {
+    fn is_pair(&self, after: &Opened) -> bool {
+        self.constant == after.constant
+    }
+
     fn verdict(&self, after: &Opened) -> Option<Verdict> {
         let (before, after) = (self.trial.as_ref()?, after.trial.as_ref()?);
         let found = report::compare(before, after, &CompareOptions::default());
@@ -131,9 +139,10 @@ impl Opened {
 
 /// The trials of all loads.
 fn opened(directory: &Path, cases: &[&Case]) -> Vec<Opened> {
-    let ramps = cases.iter().flat_map(|case| &case.ramps);
-    let open = |ramp: &Ramp| Opened {
+    let ramps = cases.iter().flat_map(|case| case.ramps.iter().map(|ramp| (case.constant, ramp)));
+    let open = |(constant, ramp): (bool, &Ramp)| Opened {
         neighbour: ramp.neighbour,
+        constant: constant.then_some(ramp.reach),
         trial: Trial::open(directory.join(&ramp.trial)).ok(),
     };
     ramps.map(open).collect()
@@ -193,6 +202,17 @@ mod tests {
         let expected = [("nginx", "nginx", 15), ("nginx-hop", "nginx-hop", 3)];
         assert_eq!(counts[..2], expected);
         assert_eq!(counts[2], ("nginx-hop", "nginx", 18));
+    }
+
+    #[test]
+    fn constant_rates_are_pairs_only_if_they_are_equal() {
+        let of = |reach| Ramp { reach, ..Ramp::default() };
+        let saturation = [Saturation { rate: 1_000.0, cpus: 1.0, ..Saturation::default() }; 2];
+        let ramps = [30, 60, 30].map(of).to_vec();
+        let ramps_vary = Case { server: "nginx".into(), saturation, ramps, ..Case::default() };
+        let constant = Case { constant: true, ..ramps_vary.clone() };
+        let pairs_of = |case| pairs(Path::new("nowhere"), &[case])[0].pairs;
+        assert_eq!((pairs_of(ramps_vary), pairs_of(constant)), (3, 1));
     }
 
     #[test]
