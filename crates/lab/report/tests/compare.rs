@@ -12,7 +12,7 @@ use report::{
 use tempfile::TempDir;
 use trial::classes::ClassRow;
 use trial::stretches::{StretchKind, StretchRow, TurnRow};
-use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Trial, Writer};
+use trial::{Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -33,6 +33,8 @@ struct Made {
     saturated: Option<f64>,
     /// What a request costs after holds, if the server was held.
     after_holds_us: Option<f64>,
+    /// The share of the machine's CPU time that others use, if it is known.
+    others: Option<f64>,
 }
 
 const MADE: Made = Made {
@@ -46,6 +48,7 @@ const MADE: Made = Made {
     first: 0.5,
     saturated: None,
     after_holds_us: None,
+    others: None,
 };
 
 impl Made {
@@ -118,8 +121,13 @@ fn interval(index: u64, rate: f64, total_ns: i64, made: &Made) -> Interval {
         kernel_ns: 0,
         wakes: wakes / 2,
     };
+    let machine = made.others.map_or_else(Modes::default, |others| {
+        let user_ns = total_ns + (others * 2e9) as i64;
+        Modes { user_ns, idle_ns: 2 * SECOND_NS - user_ns, ..Modes::default() }
+    });
     Interval {
         index,
+        machine,
         start_ns: index as i64 * SECOND_NS,
         length_ns: SECOND_NS,
         server: Some(ProcessTimes {
@@ -220,6 +228,43 @@ fn more_connections_explain_a_more_expensive_request_and_no_cheaper_one() {
     assert_eq!(found.verdict, Verdict::Improvement, "{}", found.why);
     let found = compared(&MADE, &more(40.0));
     assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
+}
+
+#[test]
+fn other_work_on_the_machine_explains_a_change_in_both_directions() {
+    let alone = Made { others: Some(0.1), ..MADE };
+    let beside = |hit_us: f64| Made { others: Some(0.2), hit_us, miss_us: 5.0 * hit_us, ..MADE };
+    for hit_us in [17.0, 24.0] {
+        let found = compared(&alone, &beside(hit_us));
+        assert_eq!(found.verdict, Verdict::Inconclusive, "{}", found.why);
+        let why = "something else used the CPU (CPU time of the machine for others 10 % and 20 %)";
+        assert_eq!(found.why, why);
+    }
+    let found = compared(&alone, &beside(40.0));
+    assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
+    let found = compared(&alone, &Made { others: Some(0.12), ..beside(17.0) });
+    assert_eq!(found.verdict, Verdict::Improvement, "{}", found.why);
+}
+
+/// What a request costs at saturation does not depend on the rate.
+#[test]
+fn servers_that_were_held_at_other_rates_are_compared_at_saturation() {
+    let before = Made { after_holds_us: Some(10.0), ..MADE };
+    let after = |us| Made { after_holds_us: Some(us), rates: 20_000.0..40_000.0, ..MADE };
+    let found = compared(&before, &after(14.0));
+    assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
+    assert!(found.why.contains(" % more at saturation"), "{}", found.why);
+    assert_eq!(compared(&before, &after(7.0)).verdict, Verdict::Improvement);
+    assert_eq!(compared(&before, &after(10.0)).verdict, Verdict::Inconclusive);
+    // With more connections or another mix it may.
+    for other in [
+        Made { descriptors: 262, ..after(14.0) },
+        Made { bytes: 2_000.0, ..after(14.0) },
+        Made { misses: (0.3, 0.0), ..after(14.0) },
+    ] {
+        let found = compared(&before, &other);
+        assert_eq!(found.verdict, Verdict::Inconclusive, "{}", found.why);
+    }
 }
 
 #[test]

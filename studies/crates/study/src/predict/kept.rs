@@ -49,11 +49,13 @@ impl Kept {
         })
     }
 
-    /// The saturation of the server of which this is a variant, if it is there.
+    /// The saturation of which the loads of the server are a part of which this is a variant, if
+    /// they are there.
     pub(super) fn of_original(&self, variant: &Case) -> Option<f64> {
         let server = variant_of(&variant.server)?.to_owned();
         let original = Case { server, ..variant.clone() };
-        self.cases.iter().find(|case| case.is(&original)).map(Case::measured)
+        let found = self.cases.iter().find(|case| case.is(&original))?;
+        Some(found.saturation[0].rate)
     }
 
     /// Adds a case, in place of an earlier measurement of the same.
