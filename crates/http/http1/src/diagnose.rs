@@ -4,14 +4,14 @@ use crate::RejectReason;
 use crate::chars::{self, TOKEN, VALUE};
 use crate::limits::FIELDS_CEILING;
 
-/// The first broken rule in `block`, which begins at the first field line. `error` is httparse's
-/// error, used if none of the rules here is broken within these bytes.
+/// The first broken rule in `block`, which begins at the first field line. The rule is `otherwise`
+/// if none of the rules here is broken within these bytes.
 #[cold]
 #[inline(never)]
-pub(crate) fn fields(block: &[u8], error: httparse::Error) -> RejectReason {
+pub(crate) fn fields(block: &[u8], otherwise: RejectReason) -> RejectReason {
     // The first byte of one line too many is an error: the result must not depend on how many of
     // the following bytes have arrived.
-    let too_many = matches!(error, httparse::Error::TooManyHeaders);
+    let too_many = otherwise == RejectReason::TooManyFields;
     let lines_max = if too_many { FIELDS_CEILING } else { usize::MAX };
     let (mut at, mut lines) = (0, 0);
     while at < block.len() && lines < lines_max {
@@ -22,12 +22,7 @@ pub(crate) fn fields(block: &[u8], error: httparse::Error) -> RejectReason {
         }
         lines += 1;
     }
-    match error {
-        httparse::Error::TooManyHeaders => RejectReason::TooManyFields,
-        httparse::Error::HeaderValue => RejectReason::InvalidFieldValue,
-        httparse::Error::NewLine => RejectReason::BareCr,
-        _ => RejectReason::InvalidFieldName,
-    }
+    otherwise
 }
 
 /// The length of the line with its CRLF; 0 if it is not complete or ends the block.

@@ -128,7 +128,16 @@ owned_head! {
     OwnedResponse of ResponseHead
 }
 
+impl OwnedResponse {
+    /// The status; costs less than the head.
+    #[inline]
+    pub fn status(&self) -> u16 {
+        self.meta.line.status
+    }
+}
+
 impl Meta {
+    #[inline]
     pub(crate) fn view<'b>(self, buf: &'b [u8], fields: Fields<'b>) -> ResponseHead<'b> {
         let line = self.line;
         ResponseHead {
