@@ -153,7 +153,9 @@ impl EpollSet {
             }
             _ => {
                 let milliseconds = timeout.map_or(-1, |wait| {
-                    i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+                    let of_second = u64::from(wait.subsec_nanos().div_ceil(1_000_000));
+                    let all = wait.as_secs().saturating_mul(1000).saturating_add(of_second);
+                    i32::try_from(all).unwrap_or(i32::MAX)
                 });
                 // SAFETY: the buffer has room for `max` events.
                 unsafe { libc::epoll_wait(instance, room, max, milliseconds) }.into()

@@ -9,6 +9,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
@@ -22,7 +23,8 @@ const ALIGN: usize = 16;
 const _: () = assert!(SMALLEST_BYTES << (CLASSES - 1) == 32 << 10);
 const _: () = assert!(SMALLEST_BYTES.is_multiple_of(ALIGN) && SMALLEST_BYTES.is_power_of_two());
 
-/// Puts a future on the heap. Inlined, so that the future is made in its block and is not copied.
+/// Puts a future on the heap. Inlined, so that the future is made in its block and is not copied:
+/// nothing may take its address before, not even to drop it if a call panics.
 #[inline(always)]
 pub fn boxed<F: Future>(future: F) -> Boxed<F> {
     const {
@@ -30,6 +32,7 @@ pub fn boxed<F: Future>(future: F) -> Boxed<F> {
         assert!(block.size() > 0, "a future of such an alignment has a size");
         assert!(block.size() >= future.size() && block.align() >= future.align());
     };
+    let future = ManuallyDrop::new(future);
     let layout = layout_of::<F>();
     let block = take(layout).unwrap_or_else(|| {
         // SAFETY: the layout has a size above zero.
@@ -39,7 +42,7 @@ pub fn boxed<F: Future>(future: F) -> Boxed<F> {
     let block = block.cast::<F>();
     debug_assert!(block.is_aligned(), "a block has the alignment of its class");
     // SAFETY: the block has the size and the alignment of `F`, and is not in use.
-    unsafe { block.write(future) };
+    unsafe { block.write(ManuallyDrop::into_inner(future)) };
     Boxed { block, owns: PhantomData }
 }
 
