@@ -46,16 +46,21 @@ impl RuleSet {
         RuleSet(std::array::from_fn(|at| self.0[at] | other.0[at]))
     }
 
-    /// Their indices, in the order of the configuration.
+    /// Their indices, in the order of the configuration. Most requests have an empty set, and look
+    /// at it many times.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
-        let words = self.0.into_iter().enumerate();
-        words.flat_map(|(at, word)| {
-            let mut left = word;
-            std::iter::from_fn(move || {
-                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
-                left &= left - 1;
-                Some(at * 64 + bit)
-            })
+        let (mut left, mut at) = (self.0, if self.is_empty() { WORDS } else { 0 });
+        std::iter::from_fn(move || {
+            while at < WORDS {
+                let word = left[at];
+                if word != 0 {
+                    left[at] = word & (word - 1);
+                    return Some(at * 64 + word.trailing_zeros() as usize);
+                }
+                at += 1;
+            }
+            None
         })
     }
 }
