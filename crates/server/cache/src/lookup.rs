@@ -63,7 +63,7 @@ impl Cache {
     pub fn uri_key(&self, uri: StoredUri<'_>) -> Key {
         let StoredUri { realm, authority, path } = uri;
         let mut builder = self.hasher.start();
-        builder.raw(&[realm.byte()]);
+        builder.byte(realm.byte());
         if !planted::is(planted::Bug::KeyWithoutHost) {
             builder.part(&normal_authority(realm, authority));
         }
