@@ -113,11 +113,22 @@ impl CacheStatus<'_> {
 /// Structured integers have at most 15 digits (RFC 8941, 3.3.1).
 const INTEGER_MAX: i64 = 999_999_999_999_999;
 
+/// The bytes of a token of structured fields (RFC 8941, 3.3.4), after its first one.
+static OF_TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < table.len() {
+        let byte = at as u8;
+        table[at] = crate::fields::is_token_byte(byte) || byte == b':' || byte == b'/';
+        at += 1;
+    }
+    table
+};
+
 /// A token if possible, otherwise a string.
 fn write_item(out: &mut Vec<u8>, text: &str) {
-    let is_token = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*')
-        && text.bytes().all(|b| crate::fields::is_token_byte(b) || b == b':' || b == b'/');
-    if is_token {
+    let begins = matches!(text.as_bytes(), [b'a'..=b'z' | b'A'..=b'Z' | b'*', ..]);
+    if begins && text.bytes().all(|byte| OF_TOKEN[byte as usize]) {
         out.extend_from_slice(text.as_bytes());
     } else {
         write_string(out, text);
