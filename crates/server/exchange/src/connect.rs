@@ -157,7 +157,7 @@ async fn by_parent(request: &Request) -> Result<Option<Opened>, Refusal> {
     let got = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut ignored);
     let got = time::timeout(upstream.times.first_byte(), got).await;
     let got = got.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
-    match got.head().status {
+    match got.status() {
         200..=299 => {
             let first = reading.bytes.to_vec();
             Ok(Some(Opened { upstream, first, hierarchy: used(&to) }))

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use conditions::{Facts, Reads, Sent};
 use config::{Action, FieldRule, Role};
-use http1::{Fields, ResponseHead, Target};
+use http1::{Fields, OwnedResponse, Target};
 use policy::reading::Reading;
 use policy::rules::{RuleSet, response_facts};
 use policy::values::Values;
@@ -58,10 +58,10 @@ impl Request {
 
     /// Judges the rules that read the response. The head is that of the upstream, before any
     /// change. A part and a 304 are judged as the whole response that they are of.
-    pub(crate) fn judge_response(&self, head: &ResponseHead<'_>) {
+    pub(crate) fn judge_response(&self, head: &OwnedResponse) {
         let routes = &self.snapshot.routes;
         if self.chosen.is_some() && routes.has_late() {
-            let response = response_facts(head.status, head.fields);
+            let response = response_facts(head.status(), head.fields());
             self.late.set(routes.late(self.to().reading(), &self.facts_of_response(), response));
         }
     }
@@ -93,16 +93,19 @@ impl Request {
         fields: Fields<'_>,
         rules: &RuleSet,
     ) -> Option<caching::Configured> {
-        let response = response_facts(status, fields);
+        let response = || response_facts(status, fields);
         if self.role() == Role::Forward {
             let forward = &self.snapshot.forward;
             let facts = || self.facts_of_response();
             let has = forward.has_lifetimes();
-            return has.then(|| forward.lifetime(self.to().reading(), &facts(), response))?;
+            return has.then(|| forward.lifetime(self.to().reading(), &facts(), response()))?;
         }
-        let chosen = self.chosen?;
+        let (chosen, routes) = (self.chosen?, &self.snapshot.routes);
+        if !routes.has_lifetimes() {
+            return None;
+        }
         let facts = (self.to().reading(), &self.facts_of_response());
-        self.snapshot.routes.lifetime(chosen.at, rules, facts, response)
+        routes.lifetime(chosen.at, rules, facts, response())
     }
 
     /// The rules that apply to a stored response with this head.

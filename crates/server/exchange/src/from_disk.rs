@@ -171,14 +171,14 @@ impl<C: Client> Exchange<'_, C> {
     /// Asks the origin for the rest of a body that broke off, and sends it.
     pub(super) async fn repair(&mut self, torn: Torn) -> Ending {
         let Torn { stored, missing, summary } = torn;
-        let (request, cache) = (&self.request, &self.request.worker.cache);
+        let request = &self.request;
         if caching::if_range(&stored.head.meta.validators).is_none() {
             self.broken_by(Fault::Abandoned);
             return Ending::BrokenOff(summary);
         }
         let wanted = ContentRange { range: missing, complete_bytes: stored.body_bytes };
         let held = Partial::new(Arc::clone(&stored.head), wanted, Vec::new());
-        let uri = cache.uri_key(request.to().uri());
+        let uri = request.uri_key();
         let held = Some(Held::Part(Arc::new(held)));
         let ask = Ask { what: What::Rest(missing), ..Ask::of(uri, uri, Forward::Partial, held) };
         let message = request.message(Purpose::Store(&ask));

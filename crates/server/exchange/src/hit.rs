@@ -21,7 +21,7 @@ pub use crate::coded::Hit;
 use crate::coded::{Chosen, Wish};
 use crate::facts::facts_of_head;
 use crate::listener::ListenerContext;
-use crate::request::{Class, RequestedUri, hints, requested_uri};
+use crate::request::{Class, RequestedKey, RequestedUri, hints, requested_uri};
 use crate::snapshot::Snapshot;
 
 /// The `Cache-Status` of a hit (RFC 9211).
@@ -45,50 +45,56 @@ pub struct FastPath<'x> {
 }
 
 /// The stored response that answers a request as it is: fresh, in memory, and allowed for every
-/// client that may use this listener. All other requests need an exchange.
+/// client that may use this listener.
+///
+/// # Errors
+/// All other requests need an exchange, which gets the key for [`Request::note_key`].
+///
+/// [`Request::note_key`]: crate::request::Request::note_key
 #[inline(always)] // as `Cache::uri_key`
-pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Option<Hit> {
+pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Result<Hit, RequestedKey> {
     let FastPath { cache, snapshot, listener, peer, look, now_ms } = *path;
     if listener.cluster && !is_of_member(head) {
-        return None;
+        return Err(None);
     }
     let class = Class::of(head, listener.role, &snapshot.via, &snapshot.config.upgrades);
     if class != Class::Cacheable {
-        return None;
+        return Err(None);
     }
-    let uri = requested_uri(listener, head.target, head.fields)?;
+    let Some(uri) = requested_uri(listener, head.target, head.fields) else { return Err(None) };
     let facts = || Some(facts_of_hit(path, head, &uri));
     let by = match listener.role {
         Role::Reverse => match snapshot.routes.choose(uri.reading(), facts) {
             Choice::Plain => None,
-            Choice::Barred => return None,
+            Choice::Barred => return Err(None),
             Choice::By(settings) => Some(settings),
         },
         // The member that the client has asked has judged it.
         Role::Forward if !snapshot.forward.admits_hit(peer, uri.authority) && !listener.cluster => {
-            return None;
+            return Err(None);
         }
         Role::Forward => None,
     };
     let wire = Wire(head.fields);
-    let found = match by {
+    let (found, requested) = match by {
         None => {
             let uri = StoredUri::new(uri.realm, uri.authority, uri.path);
-            cache.look(look, cache.uri_key(uri), &wire, now_ms)
+            let key = cache.uri_key(uri);
+            (cache.look(look, key, &wire, now_ms), Some(key))
         }
-        Some(settings) => found_by(path, settings, uri, &wire),
+        Some(settings) => (found_by(path, settings, uri, &wire), None),
     };
     let Lookup::Found(stored, key) = found else {
-        return None;
+        return Err(requested);
     };
     if snapshot.routes.intercepts() && stored.status() >= 400 {
-        return None;
+        return Err(requested);
     }
     let fresh = hints(&head.fields).is_plain() && stored.is_fresh(now_ms) && !stored.sets_cookie();
     if stored.is_plain() || !fresh {
-        return fresh.then_some(Hit { stored, key, form_of: None });
+        return if fresh { Ok(Hit { stored, key, form_of: None }) } else { Err(requested) };
     }
-    hit_in_form(path, &uri, head, (stored, key))
+    hit_in_form(path, &uri, head, (stored, key)).ok_or(requested)
 }
 
 /// The fast path for a fresh stored response that is not plain: the form for this request, or

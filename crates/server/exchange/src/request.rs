@@ -34,6 +34,7 @@ use policy::reading::Reading;
 use policy::routes::{Chosen, Route};
 use policy::rules::RuleSet;
 use policy::via::ViaNames;
+use store::Key;
 use upstream::{BodyLength, To};
 
 use crate::cluster::{Share, Used};
@@ -56,6 +57,8 @@ pub struct Request {
     /// Whether the request counts as a use of the stored entries that it finds.
     pub look: Look,
     owned_head: Rc<OwnedRequest>,
+    /// The key of the requested URI, if the connection has made it.
+    requested_key: RequestedKey,
     /// A number that no other request has, if one is needed.
     pub(crate) id: Option<u128>,
     /// What its guards have said.
@@ -71,6 +74,9 @@ pub struct Request {
     /// Where the request goes, if routing sends it anywhere.
     pub(crate) destination: Option<Destination>,
 }
+
+/// The key of the URI that the head of a request asks for, if it was made before.
+pub type RequestedKey = Option<Key>;
 
 /// Where a request goes.
 #[derive(Clone, Debug)]
@@ -113,6 +119,7 @@ impl Request {
             peer,
             look: Look::Use,
             owned_head: head,
+            requested_key: None,
             id: None,
             guarded: None,
             user: None,
@@ -121,6 +128,21 @@ impl Request {
             seen: None,
             destination: None,
         }
+    }
+
+    /// Notes the key that the connection has made for its look into the store.
+    #[inline]
+    pub fn note_key(&mut self, key: RequestedKey) {
+        self.requested_key = key;
+    }
+
+    /// The key of the URI as it is stored. If that is the requested URI, the key may be known.
+    pub(crate) fn uri_key(&self) -> Key {
+        let (to, cache) = (self.to(), &self.worker.cache);
+        let known = self.requested_key.filter(|_| to.stored_path.is_none());
+        let key = known.unwrap_or_else(|| cache.uri_key(to.uri()));
+        debug_assert_eq!(key, cache.uri_key(to.uri()), "a destination has the requested URI");
+        key
     }
 
     /// Draws a number for the request, if the log or an upstream gets it.
@@ -163,6 +185,7 @@ impl Request {
     /// The head, to be changed before the request has a destination.
     pub(crate) fn owned_head_mut(&mut self) -> &mut Rc<OwnedRequest> {
         debug_assert!(self.destination.is_none(), "a destination has ranges of its head");
+        self.requested_key = None;
         &mut self.owned_head
     }
 

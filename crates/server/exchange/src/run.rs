@@ -56,9 +56,11 @@ struct Tries {
 
 impl<C: Client> Exchange<'_, C> {
     /// Serves the request to its end.
-    pub async fn serve_request(mut self, body: &mut C::Body) -> Ending {
+    ///
+    /// The exchange stays where it is, because it is large.
+    pub async fn serve_request(&mut self, body: &mut C::Body) -> Ending {
         if self.request.listener.cluster
-            && let Some(ending) = Box::pin(own_answers::answer_call(&mut self, body)).await
+            && let Some(ending) = Box::pin(own_answers::answer_call(self, body)).await
         {
             return ending;
         }
@@ -71,7 +73,7 @@ impl<C: Client> Exchange<'_, C> {
             _ => None,
         };
         let ending = match answer {
-            Some(content) => Box::pin(own_answers::answer_check(&mut self, &content)).await,
+            Some(content) => Box::pin(own_answers::answer_check(self, &content)).await,
             None => match self.run(body).await {
                 Ok(ending) => ending,
                 Err(refusal) => self.refuse(refusal).await,
@@ -215,7 +217,7 @@ impl<C: Client> Exchange<'_, C> {
     /// Looks into the store, after an entry that memory lacks has been read from the disk.
     async fn look_up(&mut self) -> Step {
         let cache = &self.request.worker.cache;
-        let uri = cache.uri_key(self.request.to().uri());
+        let uri = self.request.uri_key();
         self.began = cache.purges.now();
         if cache.disk().is_some() {
             let wire = self.request.wire();

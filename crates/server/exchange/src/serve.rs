@@ -97,8 +97,14 @@ impl<C: Client> Exchange<'_, C> {
     ) -> Ending {
         let summary = self.summary(provenance, stored.head.status);
         self.respond(StoredForm::Whole(stored), provenance);
-        let pieces: Vec<&[u8]> = stored.pieces.iter().map(|piece| &**piece).collect();
-        Ending::of(self.send_content(&pieces).await, summary)
+        let sent = match &stored.pieces[..] {
+            [piece] => self.send_content(&[&**piece]).await,
+            pieces => {
+                let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+                self.send_content(&pieces).await
+            }
+        };
+        Ending::of(sent, summary)
     }
 
     /// Sends a body that is on the disk, or one part of it.
@@ -196,8 +202,10 @@ impl<C: Client> Exchange<'_, C> {
             self.upstream_head_us = Some(self.started.elapsed().as_micros() as u64);
         }
         let is_of_resource = !matches!(form, StoredForm::Unsatisfied(..));
+        let mut cache_status = self.request.worker.io.buffer();
+        provenance.cache_status.append(&mut cache_status);
         let labels = Labels {
-            cache_status: &provenance.cache_status.value(),
+            cache_status: &cache_status,
             now_ms: provenance.is_aged.then(time::wall_ms),
             own_lines: if is_of_resource { &provenance.own_lines[..] } else { b"" },
         };
@@ -373,7 +381,7 @@ impl<C: Client> Exchange<'_, C> {
         why: Forward,
         rule: Option<&'static str>,
     ) -> Ending {
-        let status = answer.head.head().status;
+        let status = answer.head.status();
         if self.may_intercept(status) {
             let of = (Outcome::Pass, answer.body.address());
             let fields = Wire(answer.head.head().fields);
@@ -655,7 +663,7 @@ impl<C: Client> Exchange<'_, C> {
     /// The entry of this response in the store, if it is there, and its key.
     fn latest(&self, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
         let (cache, wire) = (&self.request.worker.cache, self.request.wire());
-        let (uri, parts) = (cache.uri_key(self.request.to().uri()), self.request.key_parts());
+        let (uri, parts) = (self.request.uri_key(), self.request.key_parts());
         let (look, now_ms) = (Look::Peek, time::wall_ms());
         match cache.look_by_parts(uri, &Query { look, parts, request: &wire, now_ms }) {
             Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),

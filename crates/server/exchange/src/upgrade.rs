@@ -63,7 +63,7 @@ pub(super) async fn upgrade<C: Client>(
     let head = unless_left(left, time::timeout(upstream.times.first_byte(), head)).await?;
     let head = head.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
     let read = HeadRead { head, reading };
-    let status = read.head.head().status;
+    let status = read.head.status();
     if status == 101 {
         return switch(exchange, &upstream, &read, protocols, body).await;
     }

@@ -65,7 +65,7 @@ async fn fetch(worker: &Worker, peer: &Peer) -> Result<Fetched, String> {
     let answer = upstream::exchange(&worker.upstreams, &to, &request, &mut |_| {}).await;
     let mut answer = answer.map_err(|fault| fault.text().to_owned())?;
     let lifetime = lifetime(&answer);
-    let (at, status) = (time::now(), answer.head.head().status);
+    let (at, status) = (time::now(), answer.head.status());
     match (status, before) {
         (304, Some(before)) => Ok(Fetched { at, lifetime, ..Fetched::clone(&before) }),
         (200, _) => {

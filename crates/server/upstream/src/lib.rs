@@ -412,7 +412,7 @@ impl Attempts<'_> {
     fn is_unwanted(&self, request: &Request, answer: &Answer) -> bool {
         let To::Group(group, ..) = self.to else { return false };
         let statuses = &group.config.retries.statuses;
-        statuses.has(answer.head.head().status) && request.is_repeatable()
+        statuses.has(answer.head.status()) && request.is_repeatable()
     }
 
     /// Whether another server may be asked after this one has failed.

@@ -70,7 +70,7 @@ pub(super) async fn explained(
     }
     let Asked { snapshot, listener, peer, look, .. } = &asked;
     let path = FastPath { cache, snapshot, listener, peer: peer.ip(), look: *look, now_ms };
-    if let Some(Hit { stored, key, .. }) = fresh_hit(&path, &asked.head()) {
+    if let Ok(Hit { stored, key, .. }) = fresh_hit(&path, &asked.head()) {
         let mut explanation = Explanator { asked: &asked, out };
         explanation.serves(&Held::Whole(stored), key, &CacheStatus::HIT, rules::FRESH);
         return explanation.out;
@@ -101,7 +101,7 @@ pub(super) async fn explained(
     let (step, rule) = match step {
         Err(refusal) => (Step::Refuse(refusal), None),
         Ok(Step::LookUp) => {
-            let (step, rule) = asked.plan(cache.uri_key(asked.to().uri()));
+            let (step, rule) = asked.plan(asked.uri_key());
             (step, Some(rule))
         }
         Ok(step) => (step, None),

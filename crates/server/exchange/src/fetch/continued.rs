@@ -238,9 +238,9 @@ impl Beginning {
         self.by_origin = true;
         let message = request.message(purpose);
         let used = request.to().share.as_ref().map(|share| share.used.get());
-        let answer = hierarchy::exchange(request, &message, &mut |_| {}).await;
+        let mut answer = hierarchy::exchange(request, &message, &mut |_| {}).await;
         // The rules on responses may change the validator.
-        let answer = answer.map(|answer| request.ruled(answer));
+        answer.iter_mut().for_each(|answer| request.apply_rules(answer));
         // The log is about the response, which is that of the server that sent the beginning.
         request.to().share.iter().zip(used).for_each(|(share, used)| share.used.set(used));
         let fits = answer.ok().and_then(|answer| self.fits(answer, from));

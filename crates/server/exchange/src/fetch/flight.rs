@@ -168,7 +168,10 @@ impl<C: Client> Exchange<'_, C> {
         };
         ended.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))?;
         match fetched.expect("the fetch has ended, because it was not abandoned") {
-            Ok(answer) => fetch.handle(request, request.ruled(answer)),
+            Ok(mut answer) => {
+                request.apply_rules(&mut answer);
+                fetch.handle(request, answer)
+            }
             Err(fault) => {
                 let _ = unanswered(&request.worker.io, fault);
                 let Fetch { ask, lead } = fetch;
@@ -212,10 +215,10 @@ async fn in_background(request: Request, fetch: Fetch) {
             fetch.lead.settle(Settled::Failed(fault));
         }
         // The flight is settled, or its own task fetches the body: no client needs the step.
-        Ok(answer) => {
-            if let Ok(Step::Relay(answer, _, rule)) = fetch.handle(&request, request.ruled(answer))
-            {
-                let status = answer.head.head().status;
+        Ok(mut answer) => {
+            request.apply_rules(&mut answer);
+            if let Ok(Step::Relay(answer, _, rule)) = fetch.handle(&request, answer) {
+                let status = answer.head.status();
                 tracing::debug!(status, rule, "a revalidation was not stored");
             }
         }

@@ -134,7 +134,7 @@ async fn from_peer(request: &Request, course: &Course, ask: &Ask) -> Option<Answ
             return None;
         }
     };
-    let status = answer.head.head().status;
+    let status = answer.head.status();
     if peer.kind == PeerKind::Sibling && !matches!(status, 200..=399 | 404 | 410) {
         tracing::debug!(peer = peer.name, status, "a false hit");
         peer.note_false_hit(by);

@@ -85,11 +85,11 @@ impl Request {
     }
 
     /// Changes the head of an answer as the route and the rules say.
-    fn ruled(&self, mut answer: Answer) -> Answer {
-        self.judge_response(&answer.head.head());
+    fn apply_rules(&self, answer: &mut Answer) {
+        self.judge_response(&answer.head);
         if self.to().is_from_member() {
             // It has the same rules, and has changed the head.
-            return answer;
+            return;
         }
         let changes = self.response_changes(&self.rules_of_response(), self.to().reading());
         let changed = match changes {
@@ -107,7 +107,6 @@ impl Request {
         if let Some(head) = changed {
             **answer.head = head;
         }
-        answer
     }
 
     /// The stale response to serve when the origin fails, if a rule allows it.

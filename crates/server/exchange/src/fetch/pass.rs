@@ -88,31 +88,36 @@ pub(crate) async fn pass<C: Client>(
         drop(exchanged.take());
         exchanged = Some(runtime::boxed(whole(request, exchange.left())).await?);
     }
-    match exchanged.expect("the exchange has ended, because its client has not left") {
-        Ok(answer) => {
-            let mut answer = request.ruled(answer);
-            if let Some(of) = *unshared {
-                return match Fetch::unshared(request, of, exchange.began, &answer) {
-                    Ok((fetch, storable)) => {
-                        let next = fetch.store(request, answer, storable)?;
-                        Ok(Passed::Stored(Box::new(next)))
-                    }
-                    Err(rule) => Ok(Passed::Ended(exchange.relay(&mut answer, why, rule).await)),
-                };
+    // The answer stays where it is, unless what follows owns it.
+    let answer = match exchanged.as_mut().expect(ENDED) {
+        Ok(answer) => answer,
+        Err(fault) => return Err(unanswered(&request.worker.io, *fault)),
+    };
+    request.apply_rules(answer);
+    if let Some(of) = *unshared {
+        return match Fetch::unshared(request, of, exchange.began, answer) {
+            Ok((fetch, storable)) => {
+                let answer = exchanged.and_then(Result::ok).expect(ENDED);
+                let next = fetch.store(request, answer, storable)?;
+                Ok(Passed::Stored(Box::new(next)))
             }
-            let (method, status) = (request.method_bytes(), answer.head.head().status);
-            if own.is_none() && !caching::invalidates(method, status) {
-                return Ok(Passed::Ended(exchange.relay(&mut answer, why, None).await));
-            }
-            let changing = async {
-                let own = invalidate(&exchange.request, &answer, own).await;
-                answered(exchange, answer, why, own).await
-            };
-            runtime::boxed(changing).await.map(Passed::Ended)
-        }
-        Err(fault) => Err(unanswered(&request.worker.io, fault)),
+            Err(rule) => Ok(Passed::Ended(exchange.relay(answer, why, rule).await)),
+        };
     }
+    let (method, status) = (request.method_bytes(), answer.head.status());
+    if own.is_none() && !caching::invalidates(method, status) {
+        return Ok(Passed::Ended(exchange.relay(answer, why, None).await));
+    }
+    let answer = exchanged.and_then(Result::ok).expect(ENDED);
+    let changing = async {
+        let own = invalidate(&exchange.request, &answer, own).await;
+        answered(exchange, answer, why, own).await
+    };
+    runtime::boxed(changing).await.map(Passed::Ended)
 }
+
+/// Why there is an answer, or a fault.
+const ENDED: &str = "the exchange has ended, because its client has not left";
 
 /// Asks for all of a response, because the client must not get a part of it.
 async fn whole(
@@ -157,7 +162,8 @@ impl<C: Client> Exchange<'_, C> {
         let mut interim = |_: &ResponseHead<'_>| {};
         let answer = hierarchy::exchange(request, &message, &mut interim);
         let answer = unless_left(self.left(), answer).await?;
-        let answer = request.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
+        let mut answer = answer.map_err(|fault| unanswered(&worker.io, fault))?;
+        request.apply_rules(&mut answer);
         // Forms that were made meanwhile are in a new entry.
         let stored = worker.cache.latest(key, &stored).unwrap_or(stored);
         let got = answer.head.head();
@@ -193,9 +199,8 @@ impl<C: Client> Exchange<'_, C> {
 
 /// The watch of a POST, which may store its response. It begins before the request is sent.
 fn own_watch(request: &Request) -> Option<Watch> {
-    let cache = &request.worker.cache;
     let stores = request.method() == Method::Post && request.to().stores_as_sent;
-    stores.then(|| cache.watches.watch(cache.uri_key(request.to().uri())))
+    stores.then(|| request.worker.cache.watches.watch(request.uri_key()))
 }
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
@@ -215,7 +220,7 @@ async fn answered<C: Client>(
     let upstream = answer.body.address();
     let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
     let head = Arc::new(head);
-    let uri = worker.cache.uri_key(request.to().uri());
+    let uri = request.uri_key();
     let place = worker.cache.place(uri, &head, &request.wire(), request.key_parts());
     let mut first = Vec::new();
     let ready =
@@ -480,8 +485,8 @@ async fn with_body_on<C: Client>(
     };
     let method = exchange.request.method();
     let read = HeadRead { head, reading };
-    let answer = upstream::answer(&worker.upstreams, upstream, read, method, request_ms);
-    let mut answer = exchange.request.ruled(answer);
+    let mut answer = upstream::answer(&worker.upstreams, upstream, read, method, request_ms);
+    exchange.request.apply_rules(&mut answer);
     let own = invalidate(&exchange.request, &answer, own.take()).await;
     if matches!(pump.sent, Some(Ok(()))) {
         return Ok(answered(exchange, answer, why, own).await);
@@ -490,7 +495,7 @@ async fn with_body_on<C: Client>(
     // The rest of the body may or may not come: neither side can tell it from a next request.
     exchange.client.close_after();
     answer.body.close_after();
-    let status = answer.head.head().status;
+    let status = answer.head.status();
     if status >= 400 {
         // The rest is not wanted.
         return Ok(Ok(exchange.relay(&mut answer, why, None).await));

@@ -140,39 +140,41 @@ impl<'c> Client for ClientStream<'c> {
     async fn send(&mut self, content: &[&[u8]], more: bool) -> Result<(), Gone> {
         self.bytes += content.iter().map(|part| part.len() as u64).sum::<u64>();
         let pending = std::mem::replace(&mut self.pending, self.io.buffer());
-        let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + content.len());
-        unsent.push(&pending);
-        unsent.extend_from_slice(content);
-        let mut unsent = &mut unsent[..];
-        while let Some(first) = unsent.first() {
-            if first.is_empty() {
-                unsent = &mut unsent[1..];
-                continue;
+        // What is unsent: this of what was pending, and the content without its first bytes.
+        let (mut before, mut content, mut skipped) = (&pending[..], content, 0);
+        loop {
+            while let [first, rest @ ..] = content
+                && skipped >= first.len()
+            {
+                (content, skipped) = (rest, skipped - first.len());
             }
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let used = unsent.len().min(SLICES_MAX);
-            for (slice, part) in slices.iter_mut().zip(unsent.iter()) {
-                *slice = IoSlice::new(part);
+            if before.is_empty() && content.is_empty() {
+                return self.flushed().await;
             }
-            let slices = &slices[..used];
-            let sent = match more {
-                true => self.stream.try_write_more(slices),
-                false => self.stream.try_write_vectored(slices),
-            };
-            let Some(mut sent) = self.moved(sent)? else {
-                self.room().await?;
-                continue;
-            };
-            for part in unsent.iter_mut() {
-                let of_part = sent.min(part.len());
-                *part = &part[of_part..];
-                sent -= of_part;
-                if sent == 0 {
-                    break;
+            let sent = {
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let (mut used, mut from) = (0, skipped);
+                if !before.is_empty() {
+                    (slices[0], used) = (IoSlice::new(before), 1);
                 }
+                for part in content.iter().take(SLICES_MAX - used) {
+                    (slices[used], from) = (IoSlice::new(&part[from..]), 0);
+                    used += 1;
+                }
+                match more {
+                    true => self.stream.try_write_more(&slices[..used]),
+                    false => self.stream.try_write_vectored(&slices[..used]),
+                }
+            };
+            match self.moved(sent)? {
+                Some(sent) => {
+                    let of_before = sent.min(before.len());
+                    before = &before[of_before..];
+                    skipped += sent - of_before;
+                }
+                None => self.room().await?,
             }
         }
-        self.flushed().await
     }
 
     fn can_send_shared(&self) -> bool {
@@ -290,15 +292,11 @@ impl<'c> ClientStream<'c> {
         }
     }
 
-    /// The client of a request of this version to a listener with these field lines, after answers
-    /// to earlier requests, of which the bytes do not count.
-    pub(super) fn for_request(
-        self,
-        version: Version,
-        own_lines: &'c [u8],
-        keeps: bool,
-    ) -> ClientStream<'c> {
-        ClientStream { version, own_lines, keeps, bytes: 0, taken: 0, ..self }
+    /// It is the client of a request of this version to a listener with these field lines. The
+    /// bytes of answers to earlier requests do not count.
+    pub(super) fn begin(&mut self, version: Version, own_lines: &'c [u8], keeps: bool) {
+        (self.version, self.own_lines, self.keeps) = (version, own_lines, keeps);
+        (self.bytes, self.taken) = (0, 0);
     }
 
     /// Notes whether a further request has come together with this one.

@@ -49,7 +49,7 @@ use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::{LoggedHit, Origin, count_hit};
 use exchange::quota::admits_hit;
-use exchange::request::Request;
+use exchange::request::{Request, RequestedKey};
 use exchange::routing::ClientConnection;
 use exchange::step::Ending;
 use exchange::{Exchange, Slot, Worker};
@@ -221,6 +221,7 @@ async fn refuse_late_head(
 #[derive(Debug)]
 struct Incoming {
     head: SharedHead,
+    key: RequestedKey,
     /// The bytes that were read after the head.
     rest: Vec<u8>,
     /// Answers to earlier requests that the client has not read yet.
@@ -234,15 +235,14 @@ async fn exchange(
     accepted: &Accepted,
     incoming: Incoming,
 ) -> Ended {
-    let Incoming { head: shared, rest, unsent } = incoming;
+    let Incoming { head: shared, key, rest, unsent } = incoming;
     let (io, stream, head) = (&worker.io, &accepted.stream, shared.head());
     let _busy = io.counters.connections_busy.while_here();
     let mut client = ClientStream::new(io, stream);
-    if client.send_bytes(&unsent).await.is_err() {
+    if !unsent.is_empty() && client.send_bytes(&unsent).await.is_err() {
         return Ended::Close;
     }
-    let keeps = wants_more(listener.role, &head);
-    let mut client = client.for_request(head.version, listener.own_lines(), keeps);
+    client.begin(head.version, listener.own_lines(), wants_more(listener.role, &head));
     let rest_bytes = rest.len() as u64;
     let mut body = RequestBody::new(io, stream, &head, rest);
     client.note_next(body.length().bytes().is_some_and(|length| rest_bytes > length));
@@ -254,9 +254,12 @@ async fn exchange(
     };
     let named = panics::Serving::head(&head);
     let client_address = listener.client(accepted.peer, &head);
-    let request = Request::new(worker, listener, client_address, Rc::clone(&shared));
-    let exchange = Exchange::new(request, connection, &mut client, &body);
-    let ending = exchange.serve_request(&mut body).await;
+    let mut request = Request::new(worker, listener, client_address, Rc::clone(&shared));
+    request.note_key(key);
+    let ending = {
+        let mut exchange = Exchange::new(request, connection, &mut client, &body);
+        exchange.serve_request(&mut body).await
+    };
     named.done();
     match ending {
         Ending::Complete(_) => {}
@@ -568,7 +571,7 @@ enum Answered {
     /// The head of the answer is in the output, and this body follows.
     Head { large: LargeHit, keep: bool },
     /// The request must wait.
-    Later(SharedHead),
+    Later(SharedHead, RequestedKey),
 }
 
 impl Turn<'_> {
@@ -631,7 +634,9 @@ impl Turn<'_> {
                             kept.put(input.to_vec());
                             return self.flush(output, Some(large), self.close_unless(keep, input));
                         }
-                        Answered::Later(head) => return self.hand_over(head, input, output),
+                        Answered::Later(head, key) => {
+                            return self.hand_over((head, key), input, output);
+                        }
                     }
                 }
             }
@@ -707,13 +712,18 @@ impl Turn<'_> {
     }
 
     /// Hands over a request that must wait. Answers to earlier requests are sent first.
-    fn hand_over(&self, head: SharedHead, rest: &[u8], output: &[u8]) -> AfterTurn {
+    fn hand_over(
+        &self,
+        (head, key): (SharedHead, RequestedKey),
+        rest: &[u8],
+        output: &[u8],
+    ) -> AfterTurn {
         let unsent = match self.flush(output, None, Close::No) {
             AfterTurn::Finish(finish) => finish.unsent,
             AfterTurn::Close => return AfterTurn::Close,
             AfterTurn::Wait | AfterTurn::Exchange(_) | AfterTurn::Http2(_) => Vec::new(),
         };
-        AfterTurn::Exchange(Incoming { head, rest: rest.to_vec(), unsent })
+        AfterTurn::Exchange(Incoming { head, key, rest: rest.to_vec(), unsent })
     }
 
     /// The fast path: answers a request from the store in its turn, or hands it back. This is the
@@ -725,12 +735,12 @@ impl Turn<'_> {
         let peer = listener.client(peer, head).ip();
         let (now_ms, look) = (self.now_ms, Look::Use);
         let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
-        let found = fresh_hit(&path, head);
-        let Some(found) = found else {
-            return Answered::Later(self.worker.io.incoming(head));
+        let found = match fresh_hit(&path, head) {
+            Ok(found) => found,
+            Err(key) => return Answered::Later(self.worker.io.incoming(head), key),
         };
         if !admits_hit(&snapshot, listener, peer, head) {
-            return Answered::Later(self.worker.io.incoming(head));
+            return Answered::Later(self.worker.io.incoming(head), None);
         }
         self.worker.sizing.hit(found.key, found.entry());
         self.hit(head, found.stored, output)

@@ -95,8 +95,9 @@ fn write_relayed(
     let Relayed { head, body, tags, passed, .. } = relayed;
     out.status(head.status);
     out.end_to_end(&head.fields, |field| {
+        // The names of tags are none of the known ones.
         field.id() != Name::ContentLength
-            && (*tags || !is_tag_field(field.name()))
+            && (*tags || field.id() != Name::Other || !is_tag_field(field.name()))
             && passed.is_none_or(|passed| passed.keeps(field.name()))
     });
     if let Some(passed) = passed {

@@ -89,8 +89,7 @@ fn answer_at_once<S: Server>(link: &Rc<S>, stream: S::Id, head: &RequestHead<'_>
     let peer = listener.client(origin.peer, head).ip();
     let (now_ms, look) = (time::wall_ms(), Look::Use);
     let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
-    let found = fresh_hit(&path, head);
-    let Some(found) = found else { return false };
+    let Ok(found) = fresh_hit(&path, head) else { return false };
     let stored = &found.stored;
     let Some(room) = link.room_at_once(stream) else { return false };
     if stored.body_bytes > room as u64 || !admits_hit(&snapshot, listener, peer, head) {
@@ -121,8 +120,10 @@ pub(crate) async fn exchange<S: Streams>(
     let mut body = RequestBody::new(Rc::clone(link), stream, body_length(head), is_awaited);
     let mut client = StreamClient::new(Rc::clone(link), stream, head.method == Method::Head);
     let named = panics::Serving::head(head);
-    let exchange = Exchange::new(request, connection, &mut client, &body);
-    let ending = exchange.serve_request(&mut body).await;
+    let ending = {
+        let mut exchange = Exchange::new(request, connection, &mut client, &body);
+        exchange.serve_request(&mut body).await
+    };
     named.done();
     match ending {
         Ending::Complete(_) => {
