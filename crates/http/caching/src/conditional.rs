@@ -24,13 +24,22 @@ pub struct Validators {
 impl Validators {
     /// The validators of a response that arrived at `response_ms`.
     pub fn of<F: FieldSource + ?Sized>(fields: &F, response_ms: u64) -> Validators {
-        let last_modified = fields.first("last-modified").map(trim).filter(|v| !v.is_empty());
         let date = fields.first("date").and_then(|value| date::parse(value, response_ms));
+        Validators::dated(fields, response_ms, date.unwrap_or(response_ms))
+    }
+
+    /// The same, if `Date` was read before.
+    pub(crate) fn dated<F: FieldSource + ?Sized>(
+        fields: &F,
+        response_ms: u64,
+        date_value_ms: u64,
+    ) -> Validators {
+        let last_modified = fields.first("last-modified").map(trim).filter(|v| !v.is_empty());
         Validators {
             etag: fields.first("etag").map(trim).filter(|v| !v.is_empty()).map(Box::from),
             last_modified: last_modified.map(Box::from),
             last_modified_ms: last_modified.and_then(|value| date::parse(value, response_ms)),
-            date_value_ms: date.unwrap_or(response_ms),
+            date_value_ms,
         }
     }
 

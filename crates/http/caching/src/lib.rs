@@ -75,7 +75,7 @@ pub use reuse::{
 };
 pub use storing::{
     Configured, HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,
-    STALE_WHEN_UNREACHABLE_MS, SetCookie, Storable, StoreRule, StoredMeta,
+    STALE_WHEN_UNREACHABLE_MS, SetCookie, Storable, StoreRule, StoredMeta, Withheld,
     is_heuristically_cacheable, is_understood, may_store, may_store_post,
 };
 pub use targeted::is_targeted;

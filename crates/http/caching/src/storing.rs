@@ -193,10 +193,15 @@ pub struct Storable {
     pub rule: StoreRule,
     /// Its part of the representation, if it is a 206.
     pub part: Option<ContentRange>,
-    withheld: Vec<Box<str>>,
+    /// Its fields that are not kept.
+    pub withheld: Withheld,
 }
 
-impl Storable {
+/// The fields that the origin asks not to keep, in lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Withheld(Vec<Box<str>>);
+
+impl Withheld {
     /// Whether this field is kept in the stored response. Removed are fields that the origin
     /// restricts to one user or one use (`private="…"`, `no-cache="…"`) and fields of the proxy
     /// itself (3.1). The message layer removes fields of the connection; `Age` is replaced whenever
@@ -204,13 +209,13 @@ impl Storable {
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
         !PROXY_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
-            && !self.withheld.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+            && !self.has(name)
     }
 
-    /// The fields that the origin asks not to keep, in lower case.
+    /// Whether the origin asks not to keep this field.
     #[must_use]
-    pub fn withheld(&self) -> &[Box<str>] {
-        &self.withheld
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
     }
 }
 
@@ -287,7 +292,11 @@ impl StoredMeta {
         let meta = StoredMeta {
             status: response.status,
             freshness,
-            validators: Validators::of(response.fields, exchange.response_ms),
+            validators: Validators::dated(
+                response.fields,
+                exchange.response_ms,
+                freshness.date_value_ms,
+            ),
             no_cache,
             never_stale: never_stale(control, policy.shared),
             stale_while_revalidate_ms: control.stale_while_revalidate.ms(),
@@ -541,10 +550,10 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     let mut withheld = withheld(control, policy.shared);
     let is_shared = planted::is(planted::Bug::CookieShared);
     if policy.withholds_cookies() && response.fields.has(SET_COOKIE) && !is_shared {
-        let is_withheld = withheld.iter().any(|name| **name == *SET_COOKIE);
+        let is_withheld = withheld.has(SET_COOKIE.as_bytes());
         match policy.set_cookie {
             SetCookie::Private if !is_withheld => return Err(NotStored::SetCookie),
-            _ if !is_withheld => withheld.push(SET_COOKIE.into()),
+            _ if !is_withheld => withheld.0.push(SET_COOKIE.into()),
             _ => {}
         }
     }
@@ -591,12 +600,12 @@ fn gains_nothing(meta: &StoredMeta) -> bool {
     !ever_fresh && !may_be_stale && meta.validators.is_empty()
 }
 
-fn withheld(control: &CacheControl, shared: bool) -> Vec<Box<str>> {
+fn withheld(control: &CacheControl, shared: bool) -> Withheld {
     let mut names = control.no_cache.fields().to_vec();
     if shared {
         names.extend_from_slice(control.private.fields());
     }
-    names
+    Withheld(names)
 }
 
 /// RFC 9110, 15.1: statuses with heuristic lifetimes.

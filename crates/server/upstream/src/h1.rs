@@ -628,6 +628,14 @@ impl UpstreamBody {
         self.upstream.as_ref().map(|upstream| upstream.address)
     }
 
+    /// Whether all of a body of known length was read together with the head, over HTTP/1. Then
+    /// [`Self::take_ready`] gives its content to the sink in one piece.
+    pub fn has_come(&self) -> bool {
+        let here = self.rest.as_ref().map_or(0, |rest| rest.len() as u64);
+        let is_here = matches!(self.kind, BodyKind::Length(length) if length <= here);
+        is_here && self.slot().is_none()
+    }
+
     /// Gives the content that has come already to `sink`, without waiting. True when the body is
     /// complete; then the connection has gone back to the pool.
     pub fn take_ready(

@@ -43,6 +43,12 @@ pub enum Pieces {
     Many(Box<[Piece]>),
 }
 
+impl From<Piece> for Pieces {
+    fn from(piece: Piece) -> Pieces {
+        Pieces::One(piece)
+    }
+}
+
 impl From<Vec<Piece>> for Pieces {
     fn from(mut pieces: Vec<Piece>) -> Pieces {
         match pieces.pop() {
@@ -110,11 +116,12 @@ impl Front {
 
 impl Stored {
     /// A response whose body is in memory.
-    pub fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
+    pub fn new(head: Arc<Head>, pieces: impl Into<Pieces>) -> Stored {
+        let pieces = pieces.into();
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let checked = head.resource.began();
         let beside = head.beside();
-        Stored::with(head, pieces.into(), beside, body_bytes, checked)
+        Stored::with(head, pieces, beside, body_bytes, checked)
     }
 
     /// A response whose body is on the disk.

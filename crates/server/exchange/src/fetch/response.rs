@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use cache::flight::Settled;
 use cache::stored::{
-    Entry, Fetched, Head, Piece, Resource, Stored, Wire, is_cookie_field, is_tag_field, varies_of,
+    Entry, Fetched, Head, Piece, Pieces, Resource, Stored, Wire, is_cookie_field, is_tag_field,
+    varies_of,
 };
 use cache::variants::Place;
 use caching::range::ByteRange;
@@ -37,7 +38,7 @@ pub(super) type Prepared = (Head, Vec<u8>);
 impl Fetch {
     /// Settles the flight, changes the store, and returns the next step.
     pub(super) fn handle(self, request: &Request, answer: Answer) -> Next {
-        let status = answer.head.head().status;
+        let status = answer.head.status();
         if status == 304 && self.ask.is_conditional() {
             return self.confirmed(request, answer);
         }
@@ -217,7 +218,7 @@ impl Fetch {
         worker.io.counters.misses.add(1);
         let replaces = matches!(self.ask.held, Some(Held::Whole(_)));
         let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
-        let cache_status = self.status(outcome, answer.head.head().status);
+        let cache_status = self.status(outcome, answer.head.status());
         let provenance =
             Provenance { own_lines, ..Provenance::fetched(cache_status, answer.body.address()) };
         let head = Arc::new(head);
@@ -225,10 +226,16 @@ impl Fetch {
         let place = worker.cache.place(self.ask.uri, &head, &request.wire(), request.key_parts());
         let place = place.instead_of(self.ask.key);
         worker.cache.announce(self.lead.watch(), &place);
-        let mut first = Vec::new();
-        match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
+        let (mut whole, mut first) = (None, Vec::new());
+        let is_whole = answer.body.has_come() && head.part().is_none();
+        let mut take = |data: &[u8]| match is_whole {
+            true => whole = Some(Piece::from(data)),
+            false => first.extend_from_slice(data),
+        };
+        match answer.body.take_ready(&worker.upstreams, &mut take) {
             Ok(true) if head.part().is_none() => {
-                let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
+                let whole = whole.or_else(|| (!first.is_empty()).then(|| Piece::from(first)));
+                let pieces = whole.map_or_else(|| Pieces::from(Vec::new()), Pieces::from);
                 let stored = Arc::new(Stored::new(head, pieces));
                 let entry = Entry::Response(Arc::clone(&stored));
                 worker.cache.insert(self.lead.watch(), &place, entry);
@@ -434,30 +441,29 @@ impl Request {
         if part.is_some_and(|part| length.is_some_and(|length| length != part.range.bytes())) {
             return Err(NotStored::Incomplete);
         }
-        let varies = varies_of(&storable.vary, &self.wire());
+        let Storable { meta, vary, withheld, .. } = storable;
+        let varies = varies_of(&vary, &self.wire());
         let mut resource = Resource::new(self.to().uri(), Wire(head.fields).fields(), began);
         if self.lacks_tags(&head) {
             resource = resource.with_unknown_tags();
         }
         let tags = self.shows_tags();
         let mut own_lines = Vec::new();
-        let mut kept = Vec::with_capacity(head.fields.len());
-        for field in head.fields.end_to_end() {
+        let kept = head.fields.end_to_end().filter_map(|field| {
             let of_part = part.is_some() && is(field.name(), "content-range");
             if of_part || (!tags && is_tag_field(field.name())) {
-                continue;
+                return None;
             }
-            if storable.keeps(field.name()) {
-                kept.push((field.name(), field.value()));
-            } else if storable.withheld().iter().any(|name| is(field.name(), name)) {
+            let is_kept = withheld.keeps(field.name());
+            if !is_kept && withheld.has(field.name()) {
                 http1::write::parsed_field(&mut own_lines, field);
             }
-        }
+            is_kept.then(|| (field.name(), field.value()))
+        });
         // A part is stored under the head that the whole would have.
         let status = if part.is_some() { 200 } else { head.status };
-        let mut via = Vec::with_capacity(64);
-        self.snapshot.via.append_to_response(&mut via, head.version);
-        let (kept, meta) = (kept.into_iter(), storable.meta);
+        let mut via = self.worker.io.buffer();
+        self.snapshot.via.append_to_response(&mut *via, head.version);
         let mut prepared = Head::new(status, &via, kept, meta, resource);
         (prepared.varies, prepared.announced_length) = (varies, length);
         let prepared = match part {
