@@ -2,14 +2,14 @@
 //!
 //! One function for each parser. It takes any bytes and panics unless three things hold: the result
 //! does not depend on how the bytes are split; a reader that knows only lines and colons reads the
-//! same from an accepted message; and a message that is written parses to the same message.
+//! same from an accepted message, and so does httparse; and a message that is written parses to the same message.
 
 use std::ops::Range;
 
 use http1::{
-    BodyDecoder, BodyKind, HEAD_BYTES_CEILING, Limits, Method, Name, Reject, RequestHead,
-    ResponseHead, Scratch, Step, accept_response, parse_request, parse_response, trailer_fields,
-    write,
+    BodyDecoder, BodyKind, FIELDS_CEILING, HEAD_BYTES_CEILING, Limits, Method, Name, Reject,
+    RequestHead, ResponseHead, Scratch, Step, accept_response, parse_request, parse_response,
+    trailer_fields, write,
 };
 
 /// Inputs up to this long are split at every byte, longer ones at some.
@@ -289,8 +289,19 @@ fn check_lines<'d>(head: &'d [u8], fields: &[(&[u8], &[u8])]) -> &'d [u8] {
     let is_there = |name: &[u8]| !named.contains(&lower(name));
     let there: Vec<_> = naive.iter().copied().filter(|(name, _)| is_there(name)).collect();
     assert_eq!(there, fields);
-    let controls = head.iter().filter(|&&b| b < b' ' && b != b'\t').count();
+    let controls = head.iter().filter(|b| b.is_ascii_control() && **b != b'\t').count();
     assert_eq!(controls, 2 * (naive.len() + 2), "only the CRLF of each line");
+    let is_tchar = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
+    for (name, _) in &naive {
+        assert!(!name.is_empty() && name.iter().all(is_tchar), "a name is a token (RFC 9110, 5.1)");
+    }
+    let mut many = [httparse::EMPTY_HEADER; FIELDS_CEILING];
+    let theirs = httparse::parse_headers(&head[first.len() + 2..], &mut many);
+    let Ok(httparse::Status::Complete((_, theirs))) = theirs else {
+        panic!("httparse says {theirs:?}");
+    };
+    let theirs: Vec<_> = theirs.iter().map(|field| (field.name.as_bytes(), field.value)).collect();
+    assert_eq!(naive, theirs, "a second reading");
     first
 }
 

@@ -117,7 +117,9 @@ impl Name {
         }
     }
 
-    /// The same for bytes that are known to be a token, like a parsed name.
+    /// The same for bytes without control characters below 0x20, like those of a parsed name. A byte
+    /// of a known name is a letter or a hyphen, and differs in bit 5 only from the same letter and
+    /// from CR.
     #[inline]
     pub fn from_token(token: &[u8]) -> Name {
         let (Some(&first), Some(&last)) = (token.first(), token.last()) else {
@@ -147,8 +149,8 @@ impl Name {
     }
 }
 
-/// Whether they are equal except for bit 5 of each byte. For a token and a name of letters and
-/// hyphens that means equal except for case. Compares eight bytes at a time; the last eight
+/// Whether they are equal except for bit 5 of each byte. For bytes without control characters and a
+/// name of letters and hyphens that means equal except for case. Compares eight bytes at a time; the last eight
 /// overlap.
 #[inline]
 fn folded_eq(a: &[u8], b: &[u8]) -> bool {
@@ -186,6 +188,12 @@ const fn slots() -> [Name; SLOT_COUNT] {
     let mut i = 0;
     while i < ALL.len() {
         let spelling = SPELLINGS[i].as_bytes();
+        let mut at = 0;
+        while at < spelling.len() {
+            let byte = spelling[at];
+            assert!(byte.is_ascii_alphabetic() || byte == b'-', "see Name::from_token");
+            at += 1;
+        }
         let at = slot(spelling.len(), spelling[0], spelling[spelling.len() - 1]);
         assert!(matches!(slots[at], Name::Other), "two names in one slot: change the multipliers");
         slots[at] = ALL[i];

@@ -104,7 +104,6 @@ impl Scratch {
 fn line(buf: &[u8], at: usize) -> Result<Option<Line>, RejectReason> {
     let name_end = end_of_name(buf, at);
     let name = &buf[at..name_end];
-    // Without a control character in the name, this is as good as for a token.
     let id = Name::from_token(name);
     let classes = match id {
         Name::Other => name.iter().fold(TOKEN | PLAIN, |all, &byte| all & CLASS[byte as usize]),
@@ -151,9 +150,8 @@ fn after_line(
 const ONES: u64 = u64::from_le_bytes([1; 8]);
 const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
 const COLONS: u64 = u64::from_le_bytes([b':'; 8]);
-const DELS: u64 = u64::from_le_bytes([0x7f; 8]);
-/// The first character that is no control character, and the first one after the space.
-const SPACES: u64 = u64::from_le_bytes([b' '; 8]);
+const TABS: u64 = u64::from_le_bytes([b'\t'; 8]);
+/// The first character after the space.
 const AFTER_SPACES: u64 = u64::from_le_bytes([b' ' + 1; 8]);
 
 /// The bytes that are below these limits, which are at most 0x80, as their highest bits. Above the
@@ -167,6 +165,17 @@ fn below(word: u64, limits: u64) -> u64 {
 #[inline(always)]
 fn zero(word: u64) -> u64 {
     below(word, ONES)
+}
+
+/// Exactly the control characters that are no tab. No sum of two bytes that are below 0x80 goes over
+/// into the next byte.
+#[inline(always)]
+fn controls(word: u64) -> u64 {
+    let low = word & !HIGHS;
+    let no_control = low + ONES * (0x80 - 0x20);
+    let no_tab = (low ^ TABS) + ONES * 0x7f;
+    let is_del = low + ONES;
+    ((!no_control & no_tab) | is_del) & !word & HIGHS
 }
 
 /// The first byte from `at` on for which `is_it` is true, or the end. `hits` says the same of eight
@@ -195,15 +204,8 @@ fn end_of_name(buf: &[u8], at: usize) -> usize {
 
 /// Where a value ends, with the white space after it: at a control character that is no tab.
 #[inline(always)]
-fn end_of_value(buf: &[u8], mut at: usize) -> usize {
-    let hits = |word| below(word, SPACES) | zero(word ^ DELS);
-    loop {
-        at = find(buf, at, hits, |byte| byte < b' ' || byte == 0x7f);
-        match buf.get(at) {
-            Some(b'\t') => at += 1,
-            _ => return at,
-        }
-    }
+fn end_of_value(buf: &[u8], at: usize) -> usize {
+    find(buf, at, controls, |byte| byte.is_ascii_control() && byte != b'\t')
 }
 
 /// The head is not complete: wait, unless it is already too long.
@@ -273,6 +275,7 @@ mod tests {
     const BLOCK: &[u8] = b"Host: a.example:80\r\nX_y:\t \r\nContent-Length:5 \t\r\ncache-control: \
         no-cache, max-age=0\r\nEmpty:\r\nSome-Thing-Longer-Than-A-Word: \x80 x\ty \r\n\r\nrest";
 
+    /// The end of the bytes is also at each place: near it, bytes are read one by one.
     #[test]
     fn each_other_byte_at_each_place_is_read_as_httparse_reads_it() {
         for at in 0..BLOCK.len() {
@@ -281,8 +284,45 @@ mod tests {
             for byte in 0..=u8::MAX {
                 block[at] = byte;
                 check(&block);
+                (at + 1..BLOCK.len().min(at + 16)).for_each(|end| check(&block[..end]));
             }
         }
+    }
+
+    /// A head may end where the bytes end.
+    #[test]
+    fn each_byte_at_the_end_of_the_bytes_is_read_as_httparse_reads_it() {
+        for byte in 0..=u8::MAX {
+            for line in [&b"A:?\r\n\r\n"[..], b"A:b?\r\n\r\n", b"A?:b\r\n\r\n", b"A:\t?\t\r\n\r\n"]
+            {
+                let with = |&of: &u8| if of == b'?' { byte } else { of };
+                check(&line.iter().map(with).collect::<Vec<u8>>());
+            }
+        }
+    }
+
+    #[test]
+    fn control_characters_are_found_at_each_place_of_a_word() {
+        let is_end = |byte: u8| byte.is_ascii_control() && byte != b'\t';
+        for (one, other) in (0..=u8::MAX).flat_map(|one| (0..=u8::MAX).map(move |two| (one, two))) {
+            for around in [b'a', b'\t', 0x80, 0xff] {
+                let bytes = [around, one, other, around, other, one, around, one];
+                let found = controls(u64::from_le_bytes(bytes)).to_le_bytes();
+                assert_eq!(found.map(|found| found == 0x80), bytes.map(is_end), "{bytes:?}");
+                assert!(found.iter().all(|found| matches!(found, 0 | 0x80)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_for_its_span_is_refused() {
+        let read = |len: usize| {
+            let head = [START, &b"a".repeat(len), b": b\r\n\r\n"].concat();
+            let limits = Limits { head_bytes_max: 1 << 20, ..Limits::DEFAULT };
+            Scratch::new().tokenise(&head, START.len(), &limits).map(|end| end == Some(head.len()))
+        };
+        assert_eq!(read(NAME_BYTES_MAX), Ok(true));
+        assert_eq!(read(NAME_BYTES_MAX + 1), Err(RejectReason::HeadTooLarge));
     }
 
     #[test]

@@ -144,7 +144,8 @@ mod tests {
     fn a_seeded_key_never_changes() {
         let key = KeyHasher::seeded(0, 0).key(&[b"GET", b"http://example.com/"]);
         assert_eq!(key, Key::from_u128(key.to_u128()));
-        assert_eq!(key.to_string().len(), 32);
+        // A disk has keys of earlier versions.
+        assert_eq!(key.to_string(), "fe556833584de07bee62157656415c59");
     }
 
     /// The keys on a disk were made of these bytes.

@@ -261,6 +261,18 @@ fn rfc9110_7_6_1_a_field_that_connection_names_is_in_no_list() {
 
 /// CGI, WSGI and PHP read `X_A`, and some of them `X.A`, as `X-A`.
 #[test]
+fn what_the_last_head_set_aside_is_not_in_the_next_one() {
+    let mut scratch = Scratch::new();
+    for (head, count) in [
+        (&b"GET / HTTP/1.1\r\nHost: a\r\nX-One: 1\r\nConnection: x-one\r\n\r\n"[..], 1),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0),
+    ] {
+        let parsed = parse_request(head, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+        assert_eq!(parsed.fields.for_this_hop(b"X-One").count(), count);
+    }
+}
+
+#[test]
 fn rfc3875_4_1_18_fields_with_other_names_are_set_aside_if_the_limits_say_so() {
     let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-A: 2\r\nx.a: 3\r\nX~A: 4\r\nX!a: 5\r\n\
                 Content_Length: 7\r\nX-9: 6\r\n\r\n";

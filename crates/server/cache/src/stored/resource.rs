@@ -115,4 +115,11 @@ mod tests {
         let found = tags([(&b"Surrogate-Key"[..], many.as_bytes())].into_iter()).unwrap();
         assert!(found.more && found.kept.len() < many.len());
     }
+
+    /// A head is written without looking at the spelling of known names.
+    #[test]
+    fn no_known_name_is_that_of_tags() {
+        let known = http1::Name::known();
+        assert!(!known.iter().any(|name| is_tag_field(name.as_str().as_bytes())));
+    }
 }

@@ -239,7 +239,9 @@ async fn exchange(
     let (io, stream, head) = (&worker.io, &accepted.stream, shared.head());
     let _busy = io.counters.connections_busy.while_here();
     let mut client = ClientStream::new(io, stream);
-    if !unsent.is_empty() && client.send_bytes(&unsent).await.is_err() {
+    // TLS may have accepted bytes that are not on the wire.
+    let is_sent = unsent.is_empty() && stream.is_flushed();
+    if !is_sent && client.send_bytes(&unsent).await.is_err() {
         return Ended::Close;
     }
     client.begin(head.version, listener.own_lines(), wants_more(listener.role, &head));
