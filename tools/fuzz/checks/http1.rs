@@ -2,7 +2,8 @@
 //!
 //! One function for each parser. It takes any bytes and panics unless three things hold: the result
 //! does not depend on how the bytes are split; a reader that knows only lines and colons reads the
-//! same from an accepted message, and so does httparse; and a message that is written parses to the same message.
+//! same from an accepted message, and so does httparse; and a message that is written parses to the
+//! same message.
 
 use std::ops::Range;
 

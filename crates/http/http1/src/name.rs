@@ -117,9 +117,9 @@ impl Name {
         }
     }
 
-    /// The same for bytes without control characters below 0x20, like those of a parsed name. A byte
-    /// of a known name is a letter or a hyphen, and differs in bit 5 only from the same letter and
-    /// from CR.
+    /// The same for bytes without control characters below 0x20, like those of a parsed name. A
+    /// byte of a known name is a letter or a hyphen, and differs in bit 5 only from the same letter
+    /// and from CR.
     #[inline]
     pub fn from_token(token: &[u8]) -> Name {
         let (Some(&first), Some(&last)) = (token.first(), token.last()) else {
@@ -150,8 +150,8 @@ impl Name {
 }
 
 /// Whether they are equal except for bit 5 of each byte. For bytes without control characters and a
-/// name of letters and hyphens that means equal except for case. Compares eight bytes at a time; the last eight
-/// overlap.
+/// name of letters and hyphens that means equal except for case. Compares eight bytes at a time;
+/// the last eight overlap.
 #[inline]
 fn folded_eq(a: &[u8], b: &[u8]) -> bool {
     const FOLD: u64 = 0x2020_2020_2020_2020;

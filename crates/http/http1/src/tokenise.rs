@@ -167,8 +167,8 @@ fn zero(word: u64) -> u64 {
     below(word, ONES)
 }
 
-/// Exactly the control characters that are no tab. No sum of two bytes that are below 0x80 goes over
-/// into the next byte.
+/// Exactly the control characters that are no tab. No sum of two bytes that are below 0x80 goes
+/// over into the next byte.
 #[inline(always)]
 fn controls(word: u64) -> u64 {
     let low = word & !HIGHS;

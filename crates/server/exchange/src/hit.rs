@@ -84,9 +84,7 @@ pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Result<Hit, Req
         }
         Some(settings) => (found_by(path, settings, uri, &wire), None),
     };
-    let Lookup::Found(stored, key) = found else {
-        return Err(requested);
-    };
+    let Lookup::Found(stored, key) = found else { return Err(requested) };
     if snapshot.routes.intercepts() && stored.status() >= 400 {
         return Err(requested);
     }

@@ -9,12 +9,12 @@
 //! A difference in the load that explains a difference in the cost must not be taken for a change
 //! of the server. The wakes show whether the same number of requests shared a wake. The open
 //! descriptors show whether the number of connections was the same. The CPU time of others shows
-//! whether something else kept the server's CPU awake, or used its caches. The classes and the bytes
-//! show whether the mix of requests was the same. Each difference explains an interval of changes: a
-//! difference in bytes explains changes from zero up to a cost in proportion to the bytes, and a
-//! difference in classes explains the change by their fitted costs. The verdict follows from the
-//! remaining interval. So more bytes never hide that a request got cheaper, and fewer bytes
-//! (compression) never hide that a request got more expensive.
+//! whether something else kept the server's CPU awake, or used its caches. The classes and the
+//! bytes show whether the mix of requests was the same. Each difference explains an interval of
+//! changes: a difference in bytes explains changes from zero up to a cost in proportion to the
+//! bytes, and a difference in classes explains the change by their fitted costs. The verdict
+//! follows from the remaining interval. So more bytes never hide that a request got cheaper, and
+//! fewer bytes (compression) never hide that a request got more expensive.
 
 use std::collections::BTreeMap;
 
@@ -40,9 +40,10 @@ const DESCRIPTORS_FACTOR: f64 = 1.1;
 const DESCRIPTORS_POWER: f64 = 0.25;
 /// The share of the machine's CPU time that others used is another one if it differs by this much.
 const OTHERS_CHANGE: f64 = 0.05;
-/// The logarithm of the ratio that a whole machine of others explains at most, in both directions: a
-/// CPU that others keep awake costs less, and caches that others use cost more. A thread that took
-/// a fifth of one of two CPUs made Go 14 % cheaper, HAProxy 8 % and nginx 4 %; this is twice as much.
+/// The logarithm of the ratio that a whole machine of others explains at most, in both directions:
+/// a CPU that others keep awake costs less, and caches that others use cost more. A thread that
+/// took a fifth of one of two CPUs made Go 14 % cheaper, HAProxy 8 % and nginx 4 %; this is twice
+/// as much.
 const OTHERS_EXPLAIN: f64 = 3.0;
 /// Bytes per request that differ by this factor are a change of the mix.
 const BYTES_FACTOR: f64 = 1.1;

@@ -146,9 +146,7 @@ pub(super) struct Keyed {
 
 impl Keyed {
     pub(super) fn of(asked: &Request) -> Keyed {
-        let Some(uri) = asked.requested_uri() else {
-            return Keyed { uri: None, route: None };
-        };
+        let Some(uri) = asked.requested_uri() else { return Keyed { uri: None, route: None } };
         let route = match asked.role() {
             Role::Reverse => asked.snapshot.routes.find(uri.reading(), Some(&asked.facts())).ok(),
             Role::Forward => None,

@@ -89,10 +89,8 @@ pub(crate) async fn pass<C: Client>(
         exchanged = Some(runtime::boxed(whole(request, exchange.left())).await?);
     }
     // The answer stays where it is, unless what follows owns it.
-    let answer = match exchanged.as_mut().expect(ENDED) {
-        Ok(answer) => answer,
-        Err(fault) => return Err(unanswered(&request.worker.io, *fault)),
-    };
+    let answer = exchanged.as_mut().expect(ENDED).as_mut();
+    let answer = answer.map_err(|fault| unanswered(&request.worker.io, *fault))?;
     request.apply_rules(answer);
     if let Some(of) = *unshared {
         return match Fetch::unshared(request, of, exchange.began, answer) {

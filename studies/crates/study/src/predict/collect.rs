@@ -174,8 +174,8 @@ pub(super) struct Collector<'c, 's> {
 }
 
 impl Collector<'_, '_> {
-    /// Measures a case, and repeats it if its saturation moved. Many runs take so long that it moves
-    /// each time; their pairs do not need it.
+    /// Measures a case, and repeats it if its saturation moved. Many runs take so long that it
+    /// moves each time; their pairs do not need it.
     pub(super) fn case(&mut self, new: &Case) -> Result<Case, Error> {
         let mut case = self.once(new.clone())?;
         let repeats_max = if self.extent.runs > 1 { 0 } else { REPEATS_MAX };

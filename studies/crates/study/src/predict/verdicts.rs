@@ -2,9 +2,10 @@
 //!
 //! Two trials of one server, at whatever reach and with whatever connections, must not differ: a
 //! verdict of an improvement or of a regression is *false*. Trials at constant rates are only
-//! compared with those at the same rate: what a request costs at another rate is not known. A trial of a server and one of its
-//! variant (see [`super::servers::variant_of`]) must differ by what the variant costs, which their
-//! saturations show: CPU time over requests. Two sizes of the response are never compared.
+//! compared with those at the same rate: what a request costs at another rate is not known. A trial
+//! of a server and one of its variant (see [`super::servers::variant_of`]) must differ by what the
+//! variant costs, which their saturations show: CPU time over requests. Two sizes of the response
+//! are never compared.
 //!
 //! What never happens: a pair whose trials cannot be compared is left out. It counts as
 //! inconclusive.
