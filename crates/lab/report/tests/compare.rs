@@ -234,12 +234,19 @@ fn more_connections_explain_a_more_expensive_request_and_no_cheaper_one() {
 fn other_work_on_the_machine_explains_a_change_in_both_directions() {
     let alone = Made { others: Some(0.1), ..MADE };
     let beside = |hit_us: f64| Made { others: Some(0.2), hit_us, miss_us: 5.0 * hit_us, ..MADE };
-    for hit_us in [17.0, 24.0] {
+    for hit_us in [17.5, 23.0] {
         let found = compared(&alone, &beside(hit_us));
         assert_eq!(found.verdict, Verdict::Inconclusive, "{}", found.why);
-        let why = "something else used the CPU (CPU time of the machine for others 10 % and 20 %)";
+        let why = "something else used the CPU, or the change moved work to other processes (CPU \
+                   time of the machine for others 10 % and 20 %)";
         assert_eq!(found.why, why);
+        let explains = found.cost.unwrap().differences[0].explains.unwrap();
+        assert!((explains.ln().abs() - 0.15).abs() < 0.01, "{explains}");
     }
+    // A request costs what it does at saturation, whoever uses the CPU besides.
+    let held = |made: Made, us| Made { after_holds_us: Some(us), ..made };
+    let found = compared(&held(alone.clone(), 10.0), &held(beside(20.0), 14.0));
+    assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
     let found = compared(&alone, &beside(40.0));
     assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
     let found = compared(&alone, &Made { others: Some(0.12), ..beside(17.0) });
@@ -249,8 +256,9 @@ fn other_work_on_the_machine_explains_a_change_in_both_directions() {
 /// What a request costs at saturation does not depend on the rate.
 #[test]
 fn servers_that_were_held_at_other_rates_are_compared_at_saturation() {
-    let before = Made { after_holds_us: Some(10.0), ..MADE };
-    let after = |us| Made { after_holds_us: Some(us), rates: 20_000.0..40_000.0, ..MADE };
+    let before = Made { after_holds_us: Some(10.0), others: Some(0.1), ..MADE };
+    let rates = 20_000.0..40_000.0;
+    let after = |us| Made { after_holds_us: Some(us), rates: rates.clone(), ..before.clone() };
     let found = compared(&before, &after(14.0));
     assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
     assert!(found.why.contains(" % more at saturation"), "{}", found.why);
@@ -261,6 +269,8 @@ fn servers_that_were_held_at_other_rates_are_compared_at_saturation() {
         Made { descriptors: 262, ..after(14.0) },
         Made { bytes: 2_000.0, ..after(14.0) },
         Made { misses: (0.3, 0.0), ..after(14.0) },
+        Made { others: Some(0.2), ..after(14.0) },
+        Made { others: None, ..after(14.0) },
     ] {
         let found = compared(&before, &other);
         assert_eq!(found.verdict, Verdict::Inconclusive, "{}", found.why);

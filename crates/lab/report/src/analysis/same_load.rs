@@ -42,8 +42,8 @@ const DESCRIPTORS_POWER: f64 = 0.25;
 const OTHERS_CHANGE: f64 = 0.05;
 /// The logarithm of the ratio that a whole machine of others explains at most, in both directions:
 /// a CPU that others keep awake costs less, and caches that others use cost more. A thread that
-/// took a fifth of one of two CPUs made Go 14 % cheaper, HAProxy 8 % and nginx 4 %; this is twice
-/// as much.
+/// took a fifth of one of two CPUs made Go 14 % cheaper, HAProxy 8 % and nginx 4 %; this and the
+/// share above make 16 % of it. A neighbour on one CPU of many is not seen by that.
 const OTHERS_EXPLAIN: f64 = 3.0;
 /// Bytes per request that differ by this factor are a change of the mix.
 const BYTES_FACTOR: f64 = 1.1;
@@ -167,7 +167,7 @@ impl SameLoadCost {
                 "record both with the same number of connections and the same steps of the rate",
             ),
             DifferenceKind::Others => (
-                "something else used the CPU",
+                "something else used the CPU, or the change moved work to other processes",
                 "record both beside the same other work, or record with --hold, which compares \
                  the costs at saturation",
             ),
@@ -231,7 +231,8 @@ pub(super) fn same_load(
     let mut found = match compared(&data) {
         Ok(found) => found,
         Err(NotAlike::Ranges { before: one, after: other, n }) => {
-            let only_rates = has_same_connections_and_mix(before, after, options);
+            let only_rates = options.analysis.resource.is_none()
+                && has_same_connections_and_mix(before, after, options);
             return Ok(Err(Undecided { only_rates, ..apart(one, other, n) }));
         }
         Err(NotAlike::Unfit(unfit)) => {
@@ -262,10 +263,12 @@ pub(super) fn same_load(
         explained.at_most(explains);
         explained.show(DifferenceKind::Descriptors, "open descriptors", [one, other], explains);
     }
-    if let (Some(one), Some(other)) = (before.others(found.rates), after.others(found.rates))
+    // The cost of the whole machine has that of others in it.
+    let others = before.others(found.rates).zip(after.others(found.rates)).filter(|_| whole);
+    if let Some((one, other)) = others
         && (other - one).abs() > OTHERS_CHANGE
     {
-        let explains = (OTHERS_EXPLAIN * (other - one).abs()).exp();
+        let explains = (OTHERS_EXPLAIN * ((other - one).abs() - OTHERS_CHANGE)).exp();
         explained.at_most(explains);
         explained.at_most(1.0 / explains);
         let is_cheaper = found.ratio.value < 1.0;
@@ -295,7 +298,8 @@ pub(super) fn same_load(
     }))
 }
 
-/// Whether two trials at different rates have as many connections, and the same mix.
+/// Whether two trials at different rates are known to have as many connections, the same mix, and
+/// the same other work beside them.
 fn has_same_connections_and_mix(
     before: Party<'_>,
     after: Party<'_>,
@@ -303,10 +307,14 @@ fn has_same_connections_and_mix(
 ) -> bool {
     let all = (0.0, f64::INFINITY);
     let open = before.descriptors(all).zip(after.descriptors(all));
+    let others = before.others(all).zip(after.others(all));
+    let mixes = [before.mix(all), after.mix(all)];
     let mut explained = Explained::default();
-    explained.by_mix(&[before.mix(all), after.mix(all)], options);
+    explained.by_mix(&mixes, options);
     explained.differences.is_empty()
-        && open.is_none_or(|(one, other)| !differ([one, other], DESCRIPTORS_FACTOR))
+        && mixes.iter().all(|mix| !mix.shares.is_empty())
+        && open.is_some_and(|(one, other)| !differ([one, other], DESCRIPTORS_FACTOR))
+        && others.is_some_and(|(one, other)| (other - one).abs() <= OTHERS_CHANGE)
 }
 
 /// Whether two values differ by more than a factor.

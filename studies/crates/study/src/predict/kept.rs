@@ -98,7 +98,7 @@ mod tests {
             server: server.into(),
             connections,
             body_bytes: 1024,
-            saturation: [Saturation { rate: 1e3, ..Saturation::default() }; 2],
+            saturation: [1e3, 2e3].map(|rate| Saturation { rate, ..Saturation::default() }),
             ramps: reaches.iter().map(ramp).collect(),
             ..Case::default()
         }
