@@ -12,9 +12,8 @@ use std::sync::atomic::Ordering;
 use store::Concerns;
 
 use crate::key::StoredUri;
-use crate::purge::Resource;
 use crate::realm::Realm;
-use crate::stored::{Entry, Head, Stored};
+use crate::stored::{Entry, Head, Resource, Stored};
 use crate::variants::Place;
 use crate::{Cache, Generation, Key, Look};
 
