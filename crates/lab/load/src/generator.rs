@@ -33,7 +33,7 @@ use readiness::{Choice, Event, Events, Poller, Ready};
 use crate::connections::{Assigned, Connections, Step};
 use crate::ledger::{Effort, Ledger, Remaining};
 use crate::outcome::{Counts, ErrorKind, Outcome, Row};
-use crate::plan::{BadPlan, Opening, Plan, Protocol};
+use crate::plan::{BadPlan, DRAIN_MAX, Opening, Plan, Protocol};
 use crate::population::Objects;
 use crate::random::mix2;
 use crate::request::Template;
@@ -49,8 +49,6 @@ use multiplexed::Multiplexed;
 pub const TICK: Duration = Duration::from_millis(100);
 /// Requests that may wait for a connection. Any beyond that count as unstarted.
 pub const QUEUE_MAX: usize = 1 << 22;
-/// How long requests in flight may take after the end of the run.
-pub const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Connections opened at the same time before the run.
 const OPENING_MAX: usize = 64;
 /// How long a slot rests after a failed connect.
@@ -271,7 +269,7 @@ impl<'p> Generator<'p> {
         let end = self.effort();
         self.ledger.close_row(end_ns, end);
         self.observe(observer, Phase::Running, end_ns - began_ns, true);
-        self.drain(&mut events, observer)?;
+        self.drain(&mut events, stop, observer)?;
         let waited = self.queue.front();
         let waited = waited.map_or(0, |waiting| end_ns.saturating_sub(waiting.intended_ns));
         let remaining = Remaining {
@@ -402,13 +400,21 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Waits for the requests in flight.
-    fn drain(&mut self, events: &mut Events, observer: &mut Observer<'_>) -> Result<(), Error> {
+    /// Waits for the requests in flight: once `stop` is set, [`DRAIN_MAX`] at most.
+    fn drain(
+        &mut self,
+        events: &mut Events,
+        stop: &AtomicBool,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), Error> {
         let began_ns = sys::mono_ns();
-        let end_ns = began_ns + DRAIN_MAX.min(self.plan.timeout).as_nanos() as u64;
+        let drain_max = self.plan.drain_max.min(self.plan.timeout);
         self.observe(observer, Phase::Draining, 0, false);
         loop {
             let now_ns = sys::mono_ns();
+            let is_stopped = stop.load(Ordering::Relaxed);
+            let wait = if is_stopped { drain_max.min(DRAIN_MAX) } else { drain_max };
+            let end_ns = began_ns + wait.as_nanos() as u64;
             if self.in_flight == 0 || now_ns >= end_ns {
                 return Ok(());
             }

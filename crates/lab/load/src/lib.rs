@@ -40,14 +40,14 @@ mod websocket;
 #[cfg(not(feature = "tls"))]
 use absent as tls;
 
-pub use generator::{DRAIN_MAX, Error, Observer, Phase, QUEUE_MAX, TICK, Tick, run};
+pub use generator::{Error, Observer, Phase, QUEUE_MAX, TICK, Tick, run};
 pub use null_relay::NullRelay;
 pub use null_server::NullServer;
 pub use origin::{Origin, OriginCounters};
 pub use outcome::{Counts, ErrorKind, Errors, Latency, Outcome, Row};
 pub use plan::{
-    BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DURATION_MAX, Opening, Plan,
-    Protocol, SOURCES_MAX, STREAMS_MAX, Target,
+    BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DRAIN_MAX, DURATION_MAX, Opening,
+    Plan, Protocol, SOURCES_MAX, STREAMS_MAX, Target,
 };
 pub use population::{OBJECTS_MAX, Objects, Population, SIZE_BYTES_MAX, Size};
 pub use schedule::{Arrivals, BadRate, LEVELS_MAX, RATE_MAX, Schedule, Starts};

@@ -50,6 +50,13 @@ const FRAMING: [&str; 10] = [
     "upgrade",
     "http2-settings",
 ];
+/// How long requests in flight may take after the end of the run, unless a plan says otherwise.
+pub const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+fn drain_max() -> Duration {
+    DRAIN_MAX
+}
+
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -94,6 +101,10 @@ pub struct Plan {
     pub busy_poll: bool,
     /// How long a request may take on its connection.
     pub timeout: Duration,
+    /// How long requests in flight may take after the end of the run. The wait is never longer than
+    /// the time-out. These requests count as those that end before it, but in no row.
+    #[serde(default = "drain_max")]
+    pub drain_max: Duration,
     /// How late the generator may be through its own fault before a row is marked.
     pub lag_max: Duration,
     /// Whether hits and misses are counted, by Cache-Status, X-Cache and Age.
@@ -135,6 +146,7 @@ impl Plan {
             seed: 1,
             busy_poll: false,
             timeout: Duration::from_secs(10),
+            drain_max: DRAIN_MAX,
             lag_max: Duration::from_millis(1),
             count_hits: true,
             verify: false,
@@ -170,8 +182,9 @@ impl Plan {
                 let why = "HTTP/2 and HTTP/3 through a forward proxy are not supported";
                 return Err(named("protocol")(why));
             }
-            if !self.keep_alive {
-                return Err(named("protocol")("a connection for each request is not supported"));
+            if !self.keep_alive && streams > 1 {
+                let why = "with --no-keep-alive, a connection has one request: leave out --streams";
+                return Err(named("streams")(why));
             }
             let has_body = self.body_bytes > 0 && !self.grpc;
             if has_body || self.target.tunnel || self.opening != Opening::Nothing {
@@ -496,10 +509,7 @@ mod tests {
             Plan { protocol: Protocol::Http2 { streams: 9 }, ..plan.clone() }.check(),
             Ok(())
         );
-        wrong(
-            |p| (p.protocol, p.keep_alive) = (Protocol::Http2 { streams: 1 }, false),
-            "a connection for each request",
-        );
+        wrong(|p| (p.protocol, p.keep_alive) = (Protocol::Http2 { streams: 2 }, false), "streams");
         wrong(|p| p.protocol = Protocol::Http3 { streams: 1 }, "https://");
         wrong(|p| p.ca = Some("ca.pem".into()), "https://");
         wrong(|p| p.resume = true, "https://");

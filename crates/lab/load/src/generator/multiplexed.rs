@@ -15,6 +15,9 @@
 //! server closes the connection; in the last case the request is sent on the next connection. The
 //! wait is part of the request's latency. Waiting requests are sent in their order.
 //!
+//! If each request has its own connection, a link has one lane, and ends with its request. If the
+//! server closes such a connection before it answers, the request has failed, also by GOAWAY.
+//!
 //! What never happens: a request that may have been processed is sent twice.
 
 use std::collections::VecDeque;
@@ -50,6 +53,9 @@ pub(super) struct Multiplexed {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// The content of requests, which are calls of gRPC; empty: they are GET.
     message: Vec<u8>,
+    /// Each request has its own connection. It need not wait for the server's SETTINGS: a server
+    /// that allows no stream at all at first is none that we measure.
+    is_one_each: bool,
     /// Links with bytes to send, and some that were flushed since.
     to_flush: VecDeque<u32>,
 }
@@ -102,6 +108,7 @@ impl Multiplexed {
             authority: plan.host().as_bytes().to_vec(),
             fields,
             message: if plan.grpc { grpc_message(plan.body_bytes) } else { Vec::new() },
+            is_one_each: !plan.keep_alive,
             to_flush: VecDeque::new(),
         })
     }
@@ -116,12 +123,15 @@ impl Multiplexed {
     }
 
     /// The connection is established: sends the preface. Requests follow after the server's
-    /// SETTINGS.
+    /// SETTINGS; at once, if the connection has only one.
     fn established(&mut self, link: u32, out: &mut Vec<u8>) {
         let state = &mut self.links[link as usize];
         let http2 = http2::Connection::client(&self.limits, out);
         state.protocol = Some(Speaks::Http2(Box::new(http2)));
-        (state.is_ready, state.requests.has_answered) = (false, false);
+        (state.is_ready, state.requests.has_answered) = (self.is_one_each, false);
+        if self.is_one_each {
+            self.send_waiting(link, out);
+        }
         self.flush_later(link);
     }
 
@@ -345,6 +355,7 @@ impl Generator<'_> {
         if many.quic.is_none() {
             let is_established = self.connections.connected(link)?;
             if is_established {
+                self.count_connect(link);
                 self.link_established(link);
             }
             return Ok(is_established);
@@ -357,8 +368,18 @@ impl Generator<'_> {
             connection.step = Step::Idle;
             many.send_waiting(link, &mut connection.unsent);
         }
+        if is_ready {
+            self.count_connect(link);
+        }
         self.flush(link);
         Ok(is_ready)
+    }
+
+    /// Counts a new connection during the run, before an answer may close it.
+    fn count_connect(&mut self, link: u32) {
+        if self.running && !self.connections.is_cold(link) {
+            self.ledger.connected(self.connections.table[link as usize].has_resumed());
+        }
     }
 
     /// Handles an event of a link's socket.
@@ -389,9 +410,6 @@ impl Generator<'_> {
     fn advance_link(&mut self, link: u32, cause: Cause) {
         if self.connections.table[link as usize].step == Step::Connecting {
             return match self.establish_link(link, cause) {
-                Ok(true) if self.running && !self.connections.is_cold(link) => {
-                    self.ledger.connected(self.connections.table[link as usize].has_resumed());
-                }
                 Ok(_) => {}
                 Err(e) => self.fail_link(link, kind_of_connect(&e), sys::mono_ns()),
             };
@@ -427,6 +445,12 @@ impl Generator<'_> {
 
     /// Goes on after a read.
     fn go_on(&mut self, link: u32, outcome: Outcome, now_ns: u64) {
+        let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
+        if many.is_one_each && !many.lanes.ended.is_empty() {
+            // By a reset, as at the end of a run: no port waits for the end of TIME_WAIT.
+            self.close_link(link, true);
+            return self.end_lanes(now_ns);
+        }
         self.end_lanes(now_ns);
         match outcome {
             Outcome::Open => {
@@ -540,7 +564,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Gives up handshakes and requests that take too long. The connection of a request stays.
+    /// Gives up handshakes and requests that take too long. The connection of a request stays,
+    /// unless it is for this request only.
     pub(super) fn sweep_lanes(&mut self, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for link in 0..self.plan.connections {
@@ -550,11 +575,17 @@ impl Generator<'_> {
                 self.fail_link(link, ErrorKind::Timeout, now_ns);
             }
         }
-        let Some(many) = &mut self.multiplexed else { return };
-        for lane in 0..many.lanes.all.len() as u32 {
+        let lanes = self.multiplexed.as_ref().map_or(0, |many| many.lanes.all.len() as u32);
+        for lane in 0..lanes {
+            let Some(many) = &mut self.multiplexed else { return };
             let place = &mut many.lanes.all[lane as usize];
             let late = |assigned: &Assigned| now_ns.saturating_sub(assigned.assigned_ns);
             if place.request.as_ref().is_none_or(|assigned| late(assigned) <= timeout_ns) {
+                continue;
+            }
+            if many.is_one_each {
+                let link = many.link_of(lane);
+                self.fail_link(link, ErrorKind::Timeout, now_ns);
                 continue;
             }
             *place = FREE;

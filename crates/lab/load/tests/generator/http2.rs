@@ -156,6 +156,45 @@ fn every_intended_request_is_sent_and_answered() {
 }
 
 #[test]
+fn each_request_has_its_own_connection() {
+    let server = serving(100, |number| if number == 0 { Content(100_000) } else { Close });
+    let plan = over_http2(server.requests("/", 300.0, 90), 1);
+    let outcome = run(&Plan { keep_alive: false, verify: true, ..plan });
+    let counts = outcome.counts;
+    assert_eq!((counts.completed, counts.connects), (90, 90), "{counts:?}");
+    // One that fails is followed by another.
+    let server = serving(100, |_| Close);
+    let plan = over_http2(server.requests("/", 300.0, 30), 1);
+    let counts = run(&Plan { keep_alive: false, ..plan }).counts;
+    assert_eq!((counts.errors.total(), counts.connects), (30, 30), "{counts:?}");
+}
+
+/// An answer that came with the end of the handshake closed the connection before it was counted.
+#[test]
+fn each_request_has_its_own_connection_over_tls() {
+    let config = Arc::new(config(b"h2"));
+    let server = Server::connections(move |stream| {
+        let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+        drop(talk(StreamOwned::new(session, stream), &Limits::default(), |_| Content(10)));
+    });
+    let plan = over_tls(over_http2(server.requests("/", 100.0, 60), 1));
+    let counts = run(&Plan { keep_alive: false, resume: true, ..plan }).counts;
+    assert_eq!((counts.completed, counts.connects), (60, 60), "{counts:?}");
+    assert!(counts.resumed > 50, "{counts:?}");
+}
+
+/// The connection stayed open, and the next request was sent on it.
+#[test]
+fn a_request_that_is_given_up_ends_its_own_connection() {
+    let server = serving(100, |_| Nothing);
+    let plan = over_http2(server.requests("/", 20.0, 60), 1);
+    let timeout = Duration::from_millis(500);
+    let plan = Plan { keep_alive: false, connections: 1, timeout, ..plan };
+    let outcome = run_observed(&plan, |tick| tick.counts.errors.timeout > 2);
+    assert!(outcome.counts.connects > 1, "{:?}", outcome.counts);
+}
+
+#[test]
 fn long_bodies_arrive_whole_through_the_windows() {
     let server = serving(100, |_| Content(3_000_000));
     let plan = over_http2(server.requests("/", 50.0, 20), 4);

@@ -217,6 +217,25 @@ fn every_intended_request_is_sent_and_answered() {
 }
 
 #[test]
+fn each_request_has_its_own_connection() {
+    let server = serving(100, |number| if number == 0 { Content(100_000) } else { Close });
+    let plan = over_http3(server.requests("/", 100.0, 60), 1);
+    let counts = run(&Plan { keep_alive: false, verify: true, ..plan }).counts;
+    assert_eq!((counts.completed, counts.connects), (60, 60), "{counts:?}");
+}
+
+/// The connection stayed open, and the next request was sent on it.
+#[test]
+fn a_request_that_is_given_up_ends_its_own_connection() {
+    let server = serving(100, |_| Nothing);
+    let plan = over_http3(server.requests("/", 20.0, 60), 1);
+    let timeout = Duration::from_millis(500);
+    let plan = Plan { keep_alive: false, connections: 1, timeout, ..plan };
+    let outcome = run_observed(&plan, |tick| tick.counts.errors.timeout > 2);
+    assert!(outcome.counts.connects > 1, "{:?}", outcome.counts);
+}
+
+#[test]
 fn long_bodies_arrive_whole_through_the_windows() {
     let server = serving(100, |_| Content(2_000_000));
     let plan = over_http3(server.requests("/", 20.0, 6), 4);

@@ -421,6 +421,32 @@ fn a_run_can_be_stopped() {
     assert!(outcome.stopped && outcome.length_ns < 60_000_000_000);
 }
 
+/// Long responses of a short run are waited for as long as the plan says.
+#[test]
+fn requests_in_flight_at_the_end_have_the_time_of_the_plan() {
+    let server = Server::scripted(|stream, _| {
+        thread::sleep(load::DRAIN_MAX + Duration::from_millis(500));
+        say(stream, OK)
+    });
+    let plan = Plan { connections: 1, ..server.plan("/", "closed", 100) };
+    let outcome = run(&Plan { drain_max: PATIENCE, timeout: PATIENCE, ..plan });
+    assert_eq!((outcome.counts.completed, outcome.in_flight), (1, 0), "{:?}", outcome.counts);
+}
+
+/// A stop during this wait was not seen.
+#[test]
+fn a_stop_shortens_the_wait_for_requests_in_flight() {
+    let server = Server::scripted(|_, _| true);
+    let plan = Plan { connections: 1, ..server.plan("/", "closed", 100) };
+    let (stop, began) = (AtomicBool::new(false), std::time::Instant::now());
+    let plan = Plan { drain_max: PATIENCE, timeout: PATIENCE, ..plan };
+    let outcome = load::run(&plan, &stop, &mut |tick: &Tick<'_>| {
+        stop.fetch_or(tick.phase == Phase::Draining, Ordering::Relaxed);
+    });
+    assert_eq!(outcome.unwrap().in_flight, 1);
+    assert!(began.elapsed() < PATIENCE / 2);
+}
+
 #[test]
 fn the_outcome_survives_json() {
     let server = Server::origin();
