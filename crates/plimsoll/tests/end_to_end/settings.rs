@@ -69,6 +69,26 @@ fn errors_in_a_file_are_shown_with_carets_and_an_exit_code() {
     plimsoll(&["serve", "-c", &file, "--memory", "1G"]).refused(&["--memory", "--config"]);
 }
 
+/// A reload keeps the sockets, and with them what they have.
+#[test]
+fn a_changed_congestion_control_is_named_by_a_reload() {
+    let home = Home::new();
+    let origin = OurServer::origin();
+    let file = configured(&home, &origin, "");
+    let usual = fs::read_to_string(&file).unwrap();
+    let with = |name: &str| {
+        let key = format!("address = '127.0.0.1:0'\ncongestion_control = '{name}'\n[[upstream]]");
+        home.write("test.toml", usual.replace("address = '127.0.0.1:0'\n[[upstream]]", &key))
+    };
+    let refused = plimsoll(&["serve", "-c", &with("none-such")]);
+    refused.refused(&["congestion_control = \"none-such\"", "modprobe tcp_none-such"]);
+    let server = OurServer::configured(&with("reno"));
+    with("cubic");
+    let output = reload(&server).succeeded();
+    let words = "keeps congestion_control = \"reno\", not \"cubic\", until the server is stopped";
+    assert!(output.stdout.contains(words), "{output:?}");
+}
+
 #[test]
 fn a_reload_binds_and_drains_listeners_and_keeps_the_cache() {
     let home = Home::new();

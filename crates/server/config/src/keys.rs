@@ -17,7 +17,7 @@ use super::compression::CompressionSection;
 use super::error_pages::ErrorPageTable;
 use super::forward_keys::UpgradeSection;
 use super::here::Here;
-use super::listen::{Mode, Proxies};
+use super::listen::{CongestionControl, Mode, Proxies};
 use super::maintenance::MaintenanceSection;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::route_keys::RouteTable;
@@ -232,6 +232,7 @@ pub(crate) struct ListenTable {
     pub(crate) http2: bool,
     pub(crate) http3: bool,
     pub(crate) alt_svc: Option<String>,
+    pub(crate) congestion_control: Option<CongestionControl>,
     pub(crate) field_names: Option<FieldNames>,
     pub(crate) tls: Option<ListenerTls>,
 }
@@ -253,6 +254,7 @@ impl Default for ListenTable {
             http2: true,
             http3: false,
             alt_svc: None,
+            congestion_control: None,
             field_names: None,
             tls: None,
         }
@@ -310,6 +312,16 @@ impl Table for ListenTable {
             "The value of Alt-Svc in responses over HTTP/1 and HTTP/2, by which clients learn \
              about HTTP/3; `none` sends no such field. Default: with http3 in a reverse listener, \
              its port for a day.", example "'h3=\":443\"; ma=3600'";
+        congestion_control: Kind::Text, congestion_control,
+            "How the kernel finds out how fast it may send to clients over TCP: the name of a \
+             congestion control, such as `bbr`, which keeps its rate in spite of a few losses. \
+             /proc/sys/net/ipv4/tcp_available_congestion_control has those of this kernel. It is \
+             set when the server opens the socket. A socket that stays open in a reload or a \
+             restart keeps what it has until the server is stopped and started; a socket of \
+             systemd has what `TCPCongestion=` of its .socket unit says. HTTP/3 is not over TCP \
+             and always has `cubic`. Default: that of the system \
+             (net.ipv4.tcp_congestion_control); on a socket that the server binds to a loopback \
+             address, `reno`, because `bbr` paces with timers, which cost CPU there.", example "\"bbr\"";
         field_names: Kind::Word(&["plain", "any"]), field_names,
             "Which fields of requests are passed on. `plain`: those whose name has nothing but \
              letters, digits and hyphens; all others are dropped, because CGI, WSGI and PHP take \

@@ -81,7 +81,7 @@ pub use http1::FieldNames;
 pub use key_settings::{CookiesSent, DEVICE_FIELD, KeySettings, Pattern, Query};
 use lifetime::lifetime_warnings;
 pub use lifetime::{Lifetime, StatusPattern, TypePattern};
-pub use listen::ListenAddress;
+pub use listen::{CongestionControl, ListenAddress};
 pub use maintenance::{MAINTENANCE, Maintenance};
 pub use peers::{
     AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
@@ -412,6 +412,8 @@ pub struct Listener {
     pub http3: bool,
     /// What responses over HTTP/1 and HTTP/2 say about it, in place of the usual.
     pub alt_svc: Option<String>,
+    /// How the kernel finds out how fast it may send, in place of the usual.
+    pub congestion_control: Option<CongestionControl>,
     /// Which fields of requests there are.
     pub field_names: FieldNames,
     /// It is for the other members of the cluster.
@@ -435,6 +437,7 @@ impl Listener {
             http2,
             http3,
             alt_svc,
+            congestion_control: None,
             field_names,
             cluster,
         }

@@ -87,6 +87,39 @@ impl fmt::Display for Proxies {
     }
 }
 
+/// The name of a congestion control of TCP, such as `bbr`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CongestionControl(String);
+
+impl CongestionControl {
+    /// The longest name that the kernel takes, bytes.
+    const BYTES_MAX: usize = 15;
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for CongestionControl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CongestionControl, String> {
+        let is_name = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
+        match (1..=CongestionControl::BYTES_MAX).contains(&text.len()) && text.bytes().all(is_name)
+        {
+            true => Ok(CongestionControl(text.to_owned())),
+            false => Err(format!("{text:?} is not the name of one, such as \"bbr\"")),
+        }
+    }
+}
+
+impl fmt::Display for CongestionControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The mode of a file, in octal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode(pub(crate) u32);
@@ -106,7 +139,7 @@ impl fmt::Display for Mode {
     }
 }
 
-understood!(ListenAddress Proxies Mode);
+understood!(ListenAddress Proxies CongestionControl Mode);
 
 #[cfg(test)]
 mod tests {
@@ -119,6 +152,12 @@ mod tests {
         }
         for text in ["unix", "10.0.0.0/8", "fd00::/8"] {
             assert_eq!(text.parse::<Proxies>().unwrap().to_string(), text);
+        }
+        for text in ["bbr", "dctcp", "x-y_2"] {
+            assert_eq!(text.parse::<CongestionControl>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "a b", "bbr\n", "sixteen-letters-"] {
+            assert!(wrong.parse::<CongestionControl>().is_err(), "{wrong}");
         }
         assert_eq!("660".parse::<Mode>().unwrap().to_string(), "0660");
         for wrong in ["unix:", "unix:run/x", "127.0.0.1", "/run/x"] {

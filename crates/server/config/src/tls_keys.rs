@@ -75,6 +75,10 @@ impl ListenTable {
             if self.http3 {
                 here.mistake_of("http3", "a Unix socket has no UDP port: leave out http3");
             }
+            if self.congestion_control.is_some() {
+                let text = "nothing of a Unix socket is lost: leave out congestion_control";
+                here.mistake_of("congestion_control", text);
+            }
             for (key, networks) in lists {
                 if networks.iter().flatten().any(|one| !one.are_unix()) {
                     here.mistake_of(
@@ -128,6 +132,7 @@ pub(super) fn listener(
     listener.http3 = table.http3;
     listener.field_names = table.field_names.unwrap_or(listener.field_names);
     listener.alt_svc.clone_from(&table.alt_svc);
+    listener.congestion_control.clone_from(&table.congestion_control);
     if let Some(tls) = &table.tls {
         match ServerTls::load(tls, table.http2) {
             Ok(loaded) => listener.tls = Some(loaded),

@@ -15,9 +15,13 @@ const NOTHING: &str = "\
 /// Such options with a value.
 const WITH_VALUE: &str = "\
     backlog maxconn nice name ciphers ciphersuites curves ecdhe mss process thread tcp-ut id \
-    alpn npn level crt crt-list ca-file verify ssl-min-ver ssl-max-ver mode shards dhparam";
+    alpn npn cc quic-cc-algo level crt crt-list ca-file verify ssl-min-ver ssl-max-ver mode shards \
+    dhparam";
 /// Their settings are not carried; all other options are unknown.
-const IN_PART: &str = "strict-sni transparent maxconn ssl-max-ver allow-0rtt";
+const IN_PART: &str = "quic-cc-algo strict-sni transparent maxconn ssl-max-ver allow-0rtt";
+
+/// Settings of TLS, by what they become.
+type Settings = Vec<(&'static str, String)>;
 
 /// The addresses of a word: an address of IPv4 or IPv6, a path, ports `80` or `80-89`.
 fn addresses(word: &str) -> Option<Vec<String>> {
@@ -56,7 +60,7 @@ impl Haproxy<'_, '_> {
             self.input.notes.left(at, why);
             return Ok(0);
         };
-        let (becomes, tls) = self.tls(line)?;
+        let (becomes, tls, control) = self.tls(line)?;
         let mut count = 0;
         for address in found {
             let port = address.strip_prefix("0.0.0.0:").unwrap_or("-");
@@ -71,6 +75,7 @@ impl Haproxy<'_, '_> {
             let is_unix = address.starts_with("unix:");
             section.set("address", address, at);
             section.set_some("name", name, at);
+            section.set_some("congestion_control", control.as_deref().filter(|_| !is_unix), at);
             section.set_some("mode", line.after("mode").filter(|_| is_unix), at);
             if line.has("accept-proxy") {
                 self.is_proxied = true;
@@ -100,11 +105,11 @@ impl Haproxy<'_, '_> {
         Ok(count)
     }
 
-    /// What becomes of the options of a line, and its settings for TLS.
-    fn tls(&mut self, line: &Line) -> Parsed<(Becomes, Vec<(&'static str, String)>)> {
-        let mut settings: Vec<(&'static str, String)> = Vec::new();
+    /// What becomes of the options of a line, its settings for TLS, and its congestion control.
+    fn tls(&mut self, line: &Line) -> Parsed<(Becomes, Settings, Option<String>)> {
+        let mut settings = Settings::new();
         let (mut left, mut words) = (Vec::new(), line.rest(2).iter());
-        let mut unread = "";
+        let (mut unread, mut control) = ("", None);
         while let Some(word) = words.next() {
             let is = |names: &str| names.split_whitespace().any(|one| one == word);
             let value = if is(WITH_VALUE) { words.next().map_or("", String::as_str) } else { "" };
@@ -117,6 +122,13 @@ impl Haproxy<'_, '_> {
                     }
                 },
                 ("ca-file", _) => settings.push(("client_ca", self.under("ca-base", value))),
+                ("cc", _) => {
+                    // The listener of a Unix socket has none.
+                    if line.word(1).contains('/') {
+                        left.push(word.clone());
+                    }
+                    control = Some(value.to_owned());
+                }
                 ("verify", "optional") => settings.push(("client_optional", String::new())),
                 ("ssl-min-ver", "TLSv1.3") => settings.push(("only_tls13", String::new())),
                 _ if is(IN_PART) || !is(NOTHING) && !is(WITH_VALUE) => left.push(word.clone()),
@@ -137,7 +149,7 @@ impl Haproxy<'_, '_> {
             }
             (why, _) => Left(why),
         };
-        Ok((becomes, settings))
+        Ok((becomes, settings, control))
     }
 
     /// The files of certificates. `Err`: the path of one that has to be named.

@@ -20,7 +20,8 @@ const KEYS: &[(&str, bool, &str)] = &[
     (
         "listen",
         true,
-        "address mode name role proxy_from http2 http3 trusted_proxies trusted_field field_names",
+        "address mode name role proxy_from http2 http3 congestion_control trusted_proxies \
+         trusted_field field_names",
     ),
     ("listen.tls", false, "acme client_ca client_optional only_tls13"),
     ("listen.tls.certificate", true, "chain key"),

@@ -388,9 +388,9 @@ impl Server {
         for address in &change.gone {
             text.push_str(&format!("\nno longer listening on {}", shown(*address)));
         }
-        for note in notes {
+        for note in notes.iter().chain(&change.notes) {
             text.push('\n');
-            text.push_str(&note);
+            text.push_str(note);
         }
         self.sockets.put(change);
         self.bound.listen = self.sockets.listen();

@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 
 use runtime::net::{ListenOptions, shown, unix_path};
 use runtime::process::{self, SocketFile, SocketRights};
+use rustix::net::sockopt;
 
 use crate::change::{DatagramsOfCore, OfCore};
 use crate::start_error::StartError;
@@ -67,8 +68,7 @@ impl Sockets {
             listeners.iter().map(|listener| listener.address).chain(admin).collect();
         for listener in listeners {
             let passed = left.take(listener.address, &named);
-            let at = (listener.address, listener.rights);
-            sockets.groups.push(Group::bind(at, cores, passed)?);
+            sockets.groups.push(Group::of(listener, cores, passed)?);
         }
         if let Some(address) = admin {
             let at = (address, SocketRights::default());
@@ -133,17 +133,17 @@ impl Sockets {
     /// A new address is not available.
     pub(crate) fn reload(&self, listeners: &[Listener]) -> Result<Change, StartError> {
         let mut kept: Vec<Option<&Group>> = self.groups.iter().map(Some).collect();
-        let (mut groups, mut with_datagrams) = (Vec::new(), Vec::new());
+        let (mut groups, mut with_datagrams, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for listener in listeners {
             let there = kept
                 .iter_mut()
                 .find(|group| group.is_some_and(|group| group.configured == listener.address));
             groups.push(match there.and_then(Option::take) {
-                Some(group) => (group.duplicate(listener.rights)?, false),
-                None => {
-                    let at = (listener.address, listener.rights);
-                    (Group::bind(at, self.cores, Vec::new())?, true)
+                Some(group) => {
+                    notes.extend(group.unlike(listener));
+                    (group.duplicate(listener.rights)?, false)
                 }
+                None => (Group::of(listener, self.cores, Vec::new())?, true),
             });
             let (group, _) = groups.last_mut().expect("it was pushed just now");
             let draining = self.draining(group.bound);
@@ -152,7 +152,7 @@ impl Sockets {
             }
         }
         let gone = kept.into_iter().flatten().map(|group| group.bound).collect();
-        Ok(Change { groups, with_datagrams, gone })
+        Ok(Change { groups, with_datagrams, gone, notes })
     }
 
     /// The sockets for HTTP/3 that cores still hold at this address, in the order of the cores.
@@ -208,6 +208,8 @@ pub(crate) struct Change {
     with_datagrams: Vec<SocketAddr>,
     /// Addresses that are no longer listened on.
     pub(crate) gone: Vec<SocketAddr>,
+    /// What is configured, and is not in force.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Change {
@@ -273,6 +275,39 @@ fn datagrams_of_core<'g>(
 }
 
 impl Group {
+    /// The sockets of a listener. Those that are opened here get the congestion control that it
+    /// names, which the sockets of their connections inherit; the passed ones keep theirs.
+    fn of(
+        listener: &Listener,
+        cores: usize,
+        passed: Vec<TcpListener>,
+    ) -> Result<Group, StartError> {
+        let (address, count) = (listener.address, passed.len());
+        let group = Group::bind((address, listener.rights), cores, passed)?;
+        let Some(control) = &listener.congestion_control else { return Ok(group) };
+        for socket in &group.sockets[count..] {
+            sockopt::set_tcp_congestion(socket, control.name()).map_err(|error| {
+                StartError::CongestionControl(address, control.name().to_owned(), error.into())
+            })?;
+        }
+        if let Some(note) = group.unlike(listener) {
+            tracing::warn!("{note}");
+        }
+        Ok(group)
+    }
+
+    /// That a socket has another congestion control than the one that this listener names.
+    fn unlike(&self, listener: &Listener) -> Option<String> {
+        let wanted = listener.congestion_control.as_ref()?.name();
+        let names = self.sockets.iter().filter_map(|socket| sockopt::tcp_congestion(socket).ok());
+        let has = names.into_iter().find(|name| name != wanted)?;
+        Some(format!(
+            "{} keeps congestion_control = {has:?}, not {wanted:?}, until the server is stopped \
+             and started (a socket of systemd has TCPCongestion= of its .socket unit)",
+            shown(self.bound)
+        ))
+    }
+
     /// Takes over the passed sockets, and binds the missing ones so that each core has its own.
     /// Where that is impossible (a socket bound by another user, or without SO_REUSEPORT), cores
     /// share. They share a Unix socket, too.
@@ -495,6 +530,50 @@ mod tests {
         assert!(path.exists());
         new.put(change);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn connections_have_the_congestion_control_of_a_socket_opened_here() {
+        let with = |name: &str| {
+            let congestion_control = Some(name.parse().unwrap());
+            [Listener { congestion_control, ..reverse_at("127.0.0.1:0") }]
+        };
+        let accepted_by = |group: &Group| {
+            let client = std::net::TcpStream::connect(group.bound).unwrap();
+            let socket = &group.sockets[0];
+            socket.set_nonblocking(false).unwrap();
+            let (accepted, _) = socket.accept().unwrap();
+            drop(client);
+            sockopt::tcp_congestion(accepted).unwrap()
+        };
+        let accepted_has = |sockets: &Sockets| accepted_by(&sockets.groups[0]);
+        let unknown = with("none-such");
+        let error = Sockets::bind(&unknown, None, 1, Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("modprobe tcp_none-such"), "{error}");
+        let (mut old, _) = match Sockets::bind(&with("cubic"), None, 1, Vec::new()) {
+            Err(error @ StartError::CongestionControl(..)) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+            bound => bound.unwrap(),
+        };
+        assert_eq!(accepted_has(&old), "cubic");
+        // Neither a restart nor a reload changes it.
+        let (new, _) = Sockets::bind(&with("reno"), None, 1, duplicates(&old)).unwrap();
+        assert_eq!((new.listen(), accepted_has(&new)), (old.listen(), "cubic".to_owned()));
+        drop(new);
+        assert!(old.reload(&with("cubic")).unwrap().notes.is_empty());
+        let change = old.reload(&with("reno")).unwrap();
+        assert!(change.notes[0].contains("keeps congestion_control = \"cubic\""), "{change:?}");
+        old.put(change);
+        assert_eq!(accepted_has(&old), "cubic");
+        // A listener that a reload adds has what is configured.
+        let failed = old.reload(&[with("reno"), unknown].concat());
+        assert!(matches!(failed, Err(StartError::CongestionControl(..))), "{failed:?}");
+        let both = [with("cubic"), with("reno")].concat();
+        let change = old.reload(&both).unwrap();
+        old.put(change);
+        assert_eq!(accepted_by(&old.groups[1]), "reno");
     }
 
     #[test]

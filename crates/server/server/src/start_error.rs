@@ -1,7 +1,7 @@
 //! Why a server did not start.
 
 use std::net::SocketAddr;
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use runtime::net::{shown, unix_path};
 use store::disk::OpenError;
@@ -12,6 +12,8 @@ use store::disk::OpenError;
 pub enum StartError {
     /// An address cannot be listened on.
     Bind(SocketAddr, io::Error),
+    /// The connections of a listener cannot have the congestion control of this name.
+    CongestionControl(SocketAddr, String, io::Error),
     /// The event notification or a thread is not available.
     System(io::Error),
     /// The process to be replaced has gone.
@@ -51,6 +53,30 @@ impl fmt::Display for StartError {
                         f.write_str("; ip -brief address lists the addresses of this machine")
                     }
                     _ => Ok(()),
+                }
+            }
+            StartError::CongestionControl(address, name, error) => {
+                write!(f, "congestion_control = {name:?} of {}: ", shown(*address))?;
+                let (why, list) = match error.kind() {
+                    io::ErrorKind::NotFound => (
+                        format!(
+                            "the kernel has none of this name: load its module, `modprobe \
+                             tcp_{name}`, and name it in /etc/modules-load.d"
+                        ),
+                        "available",
+                    ),
+                    io::ErrorKind::PermissionDenied => {
+                        let why = "start the server as root, or add it to the allowed ones";
+                        (format!("{name} needs privileges: {why}"), "allowed")
+                    }
+                    _ => return write!(f, "{error}"),
+                };
+                f.write_str(&why)?;
+                // /proc may be hidden from the server.
+                let setting = format!("tcp_{list}_congestion_control");
+                match fs::read_to_string(format!("/proc/sys/net/ipv4/{setting}")) {
+                    Ok(names) => write!(f, " (net.ipv4.{setting} = {})", names.trim()),
+                    Err(_) => write!(f, " (see net.ipv4.{setting})"),
                 }
             }
             StartError::System(error) => write!(f, "the server cannot start: {error}"),

@@ -158,6 +158,8 @@ fn a_mistake_at_a_unix_socket_is_shown_where_it_is() {
         ("address = 'unix:/x'\nmode = '999'\n", (3, 8), "octal"),
         ("address = 'unix:/x'\nowner = 'no-such-user'\n", (3, 9), "no user"),
         ("address = 'unix:/x'\ngroup = 'no-such-group'\n", (3, 9), "no group"),
+        ("address = 'unix:/x'\ncongestion_control = 'bbr'\n", (3, 22), "is lost"),
+        ("address = '127.0.0.1:0'\ncongestion_control = 'b r'\n", (3, 22), "the name of one"),
         ("address = 'unix:/x'\nrole = 'forward'\n", (2, 11), "by their addresses"),
         ("address = 'unix:/x'\n[[listen]]\naddress = 'unix:/x'\n", (4, 11), "another listener"),
     ] {

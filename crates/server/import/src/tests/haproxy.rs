@@ -179,6 +179,24 @@ fn conditions_that_cannot_hold_are_left_out() {
     assert_eq!(fate(&found, "http-after-response"), Fate::NotCarried);
 }
 
+#[test]
+fn the_congestion_control_of_a_listener_is_carried() {
+    let with = site("").replace("127.0.0.1:80", "127.0.0.1:80 cc bbr");
+    let found = imported(Source::Haproxy, "haproxy.cfg", &with, false);
+    has(&found, "congestion_control = \"bbr\"");
+    assert_eq!(fate(&found, "bind"), Fate::Carried);
+    // A listener may be called so.
+    let with = site("").replace("127.0.0.1:80", "127.0.0.1:80 name cc tfo");
+    let found = imported(Source::Haproxy, "haproxy.cfg", &with, false);
+    lacks(&found, "congestion_control");
+    assert_eq!(fate(&found, "bind"), Fate::Carried);
+    // A Unix socket has none.
+    let with = site("").replace("127.0.0.1:80", "/run/x.sock cc bbr");
+    let found = imported(Source::Haproxy, "haproxy.cfg", &with, false);
+    lacks(&found, "congestion_control");
+    assert_eq!(fate(&found, "bind"), Fate::NotCarried);
+}
+
 /// Each was carried as if it meant the same, with the exit code 0.
 #[test]
 fn what_means_something_else_is_noted_or_closed() {
