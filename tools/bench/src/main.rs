@@ -12,6 +12,7 @@ mod beside_writes;
 mod client;
 mod cores;
 mod counts;
+mod far;
 mod generators;
 mod large;
 mod layout;
@@ -44,7 +45,7 @@ use serde::Serialize;
 use added::{Added, Check};
 use measure::{Cell, Context, Pace};
 use scenarios::{HOT, SCENARIOS, Scenario, Tier, Upstream};
-use servers::{Build, Ground, ORIGIN, Running, SERVERS, Server};
+use servers::{Build, FAR, Ground, HERE, ORIGIN, Running, SERVERS, Server};
 use table::{Results, Summary};
 
 /// The CPU of the measured server.
@@ -70,8 +71,9 @@ struct Flags {
     /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
     /// stored, revalidated, post, tunnel, passed, large, tls, file, cores, tails, generator. These
     /// run only if they are named: with (what users add to a hit or a miss, and plain for what that
-    /// is compared with); and, because they need minutes and gigabytes, disk_hit_1k, disk_hit_16k,
-    /// disk_hit_1m, warm_start, beside_writes.
+    /// is compared with); far (clients behind a link with delays and losses); and, because they
+    /// need minutes and gigabytes, disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start,
+    /// beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.
@@ -127,6 +129,7 @@ struct Report {
     tls_silent: Vec<table::Rounds<f64>>,
     cores: Vec<cores::Cores>,
     tails: Vec<tails::Tail>,
+    far: Vec<far::Far>,
     /// Scenarios without rows, and why.
     failed: Vec<String>,
     cells: Vec<table::Row>,
@@ -212,6 +215,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
         origin: origin.address(),
         plimsoll: &plimsoll,
         cpu: SERVER_CPU,
+        at: HERE,
         added: Added::NOTHING,
     };
     ground.make_certificate()?;
@@ -247,8 +251,9 @@ fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String
         server.tier == Tier::Floor || flags.only.is_empty() || flags.only.iter().any(named)
     };
     for only in &flags.only {
-        if !SERVERS.iter().any(|server| server.name.starts_with(only.as_str())) {
-            let names: Vec<&str> = SERVERS.iter().map(|server| server.name).collect();
+        let all = || SERVERS.iter().chain(FAR).map(|server| server.name);
+        if !all().any(|name| name.starts_with(only.as_str())) {
+            let names: Vec<&str> = all().collect();
             return Err(format!("--only {only}: the servers are {}", names.join(", ")));
         }
     }
@@ -259,6 +264,7 @@ fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String
         tails::NAME,
         warm_start::NAME,
         beside_writes::NAME,
+        far::NAME,
     ];
     let all = || SCENARIOS.iter().map(|scenario| scenario.name).chain(apart);
     for asked in &flags.scenario {
@@ -357,6 +363,8 @@ fn run(
     let cores = rows_of(cores::NAME, cores, &mut failed);
     let tails = flags.wants(tails::NAME).then(|| tails::run(context, servers));
     let tails = rows_of(tails::NAME, tails, &mut failed);
+    let far = flags.names(far::NAME).then(|| far::run(context, &flags.only, &flags.peer));
+    let far = rows_of(far::NAME, far, &mut failed);
     context.check_stop()?;
     let warm_starts = if flags.names(warm_start::NAME) {
         warm_start::Bench { context, objects: flags.objects }.run(servers)?
@@ -377,6 +385,7 @@ fn run(
         tls_silent,
         cores,
         tails,
+        far,
         failed,
         rows: results.summaries(),
         cells: results.rows,
@@ -526,6 +535,7 @@ fn print(report: &Report, scenarios: &[&Scenario], json: bool) -> Result<(), Str
             "latencies from the intended start",
             tails::table(&report.tails).to_string(),
         ),
+        (!report.far.is_empty(), &far::title(), far::table(&report.far).to_string()),
         (
             !report.generators.is_empty(),
             "the generators against the null server",

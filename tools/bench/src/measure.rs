@@ -401,7 +401,7 @@ fn fault(outcome: &Outcome, scenario: &Scenario) -> Option<String> {
     None
 }
 
-fn errors(outcome: &Outcome) -> String {
+pub(crate) fn errors(outcome: &Outcome) -> String {
     let of = |kind: &load::ErrorKind| (kind.name(), outcome.counts.errors.of(*kind));
     let some = load::ErrorKind::ALL.iter().map(of).filter(|(_, count)| *count > 0);
     let text: Vec<String> = some.map(|(name, count)| format!("{name} {count}")).collect();

@@ -8,7 +8,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     PlimsollDisk { memory: &'static str, verify: &'static str },
     /// `plimsoll serve` with the files of a directory.
     PlimsollFiles,
+    /// `plimsoll serve` for clients that are far away, whose listener has this in addition.
+    PlimsollFar(&'static str),
     /// `plimsoll serve` with this many workers, on the CPUs from this one on.
     PlimsollCores { workers: usize, cpu: usize },
     /// A peer.
@@ -212,6 +214,27 @@ pub(crate) const BESIDE_WRITES: &[Server] = &[
 pub(crate) const NGINX_DISK: &str = "nginx-disk";
 const NGINX_OPEN: &str = "max=17000 inactive=600s";
 
+/// The row that has its congestion control from a key.
+pub(crate) const PLIMSOLL_BBR: &str = "plimsoll-bbr";
+
+/// The rows of clients that are far away.
+pub(crate) const FAR: &[Server] = &[
+    in_memory("plimsoll", Kind::PlimsollFar("")),
+    in_memory(PLIMSOLL_BBR, Kind::PlimsollFar("congestion_control = \"bbr\"")),
+    in_memory(
+        "haproxy",
+        Kind::Peer(Recipe { config: include_str!("../peers/far-haproxy.cfg"), ..HAPROXY }),
+    ),
+    in_memory(
+        "nginx",
+        Kind::Peer(Recipe { config: include_str!("../peers/far-nginx.conf"), ..NGINX }),
+    ),
+    in_memory(
+        "caddy",
+        Kind::Peer(Recipe { config: include_str!("../peers/far-Caddyfile"), ..CADDY }),
+    ),
+];
+
 /// nginx as an origin that speaks TLS, HTTP/2 and gRPC. It is no row.
 pub(crate) const ORIGIN: Server = in_memory(
     "origin",
@@ -224,6 +247,8 @@ pub(crate) const ORIGIN: Server = in_memory(
 
 /// The configuration of our server with one backend.
 const PLIMSOLL: &str = include_str!("../peers/plimsoll.toml");
+/// Our server for clients that are far away.
+const PLIMSOLL_FAR: &str = include_str!("../peers/far-plimsoll.toml");
 /// Our server with files.
 const PLIMSOLL_FILES: &str = include_str!("../peers/plimsoll-files.toml");
 /// Our server with everything on.
@@ -232,6 +257,9 @@ const PLIMSOLL_ALL: &str = include_str!("../peers/plimsoll-all.toml");
 const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
 /// Size of our disk cache.
 const PLIMSOLL_DISK_BYTES: &str = "4G";
+
+/// Where servers listen, unless clients are elsewhere.
+pub(crate) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// What every row needs to start.
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +271,8 @@ pub(crate) struct Ground<'g> {
     pub(crate) plimsoll: &'g Path,
     /// The CPU of the servers.
     pub(crate) cpu: usize,
+    /// The address at which they listen.
+    pub(crate) at: IpAddr,
     /// What they are started with in addition.
     pub(crate) added: Added,
 }
@@ -261,6 +291,7 @@ pub(crate) struct Running {
     pub(crate) http2: SocketAddr,
     /// The address for HTTP/3.
     pub(crate) http3: SocketAddr,
+    pub(crate) has_http3: bool,
     /// The address for tunnels.
     pub(crate) tunnel: SocketAddr,
     /// Whether a tunnel begins with CONNECT. If not, each connection to `tunnel` is one.
@@ -394,7 +425,7 @@ impl Server {
     /// # Errors
     /// One line for the table: what is missing.
     pub(crate) fn launch(&self, ground: &Ground<'_>, body_bytes: u64) -> Result<Running, String> {
-        let addr = free_address()?;
+        let addr = ground.free_address()?;
         // Its own directory, in which it can write after it has dropped root privileges.
         let (added, origin) = (ground.added.feature, ground.origin.port());
         let dir = ground.dir.join(format!("{}-{body_bytes}{added}-{origin}", self.name));
@@ -402,9 +433,9 @@ impl Server {
         if self.tier == Tier::Files {
             make_files(&dir.join("files")).map_err(|e| format!("{}: {e}", dir.display()))?;
         }
-        let log_address = free_address()?;
+        let log_address = ground.free_address()?;
         let mut admin = None;
-        let (mut http2, mut http3) = (addr, free_address()?);
+        let (mut http2, mut http3) = (addr, ground.free_address()?);
         let (mut tunnel, mut takes_connect) = (addr, false);
         // Our server speaks TLS on the TCP port of the same number.
         let mut tls = http3;
@@ -416,7 +447,7 @@ impl Server {
                 (own_command(format!("null-relay {addr} {origin}{body}"))?, String::new())
             }
             Kind::Plimsoll(backend) => {
-                (tunnel, takes_connect) = (free_address()?, true);
+                (tunnel, takes_connect) = (ground.free_address()?, true);
                 let config = filled(PLIMSOLL, &ground.added.values("plimsoll"))
                     .replace("{backend}", backend)
                     .replace("{memory}", PLIMSOLL_MEMORY_BYTES)
@@ -431,7 +462,7 @@ impl Server {
                     true => "[log]\npath = \"access.log\"\nformat = \"combined\"\n",
                     false => "",
                 };
-                let admin = free_address()?.to_string();
+                let admin = ground.free_address()?.to_string();
                 let config = PLIMSOLL_ALL.replace("{admin}", &admin).replace("{log}", log);
                 plimsoll_command(ground, &config_arguments(ground, &config, addr, &dir)?)?
             }
@@ -439,11 +470,19 @@ impl Server {
                 let more = format!(
                     "--backend epoll --admin {} --memory {memory} --disk-bytes \
                      {PLIMSOLL_DISK_BYTES} --disk-verify {verify} --disk",
-                    admin.insert(free_address()?)
+                    admin.insert(ground.free_address()?)
                 );
                 let mut all = arguments(ground, addr, 1, &more);
                 all.push(dir.join("store").display().to_string());
                 plimsoll_command(ground, &all)?
+            }
+            Kind::PlimsollFar(options) => {
+                let config = PLIMSOLL_FAR
+                    .replace("{options}", options)
+                    .replace("{memory}", PLIMSOLL_MEMORY_BYTES)
+                    .replace("{listen_http3}", &http3.to_string())
+                    .replace("{certificates}", &ground.certificates().display().to_string());
+                plimsoll_command(ground, &config_arguments(ground, &config, addr, &dir)?)?
             }
             Kind::PlimsollFiles => {
                 plimsoll_command(ground, &config_arguments(ground, PLIMSOLL_FILES, addr, &dir)?)?
@@ -451,23 +490,23 @@ impl Server {
             Kind::PlimsollCores { workers, cpu } => {
                 let more = format!(
                     "--backend epoll --cpu {cpu} --memory {PLIMSOLL_MEMORY_BYTES} --admin {}",
-                    admin.insert(free_address()?)
+                    admin.insert(ground.free_address()?)
                 );
                 plimsoll_command(ground, &arguments(ground, addr, workers, &more))?
             }
             Kind::Peer(peer) => {
                 if self.has_tls() {
-                    tls = free_address()?;
+                    tls = ground.free_address()?;
                 }
                 if peer.config.contains("{listen_http2}") {
-                    http2 = free_address()?;
+                    http2 = ground.free_address()?;
                 }
                 // Caddy has one address, for all versions.
                 if peer.name == "caddy" {
-                    http3 = addr;
+                    (http3, tls) = (addr, addr);
                 }
                 if peer.config.contains("{listen_tunnel}") {
-                    (tunnel, takes_connect) = (free_address()?, peer.name == "squid");
+                    (tunnel, takes_connect) = (ground.free_address()?, peer.name == "squid");
                 }
                 peer_command(&peer, ground, [addr, http2, tunnel, tls, log_address], &dir)?
             }
@@ -479,6 +518,13 @@ impl Server {
             _ => None,
         };
         let is_floor = self.tier == Tier::Floor;
+        let has_http3 = match self.kind {
+            Kind::Plimsoll(_) => true,
+            // Its congestion control is that of TCP only.
+            Kind::PlimsollFar(options) => options.is_empty(),
+            Kind::Peer(peer) => peer.name == "caddy",
+            _ => false,
+        };
         Ok(Running {
             process,
             beside,
@@ -487,6 +533,7 @@ impl Server {
             addr,
             http2,
             http3,
+            has_http3,
             tunnel,
             takes_connect,
             tls,
@@ -537,6 +584,11 @@ fn config_arguments(
 }
 
 impl Ground<'_> {
+    /// An address of the servers with a port that is free at the moment.
+    fn free_address(&self) -> Result<SocketAddr, String> {
+        Ok(SocketAddr::new(self.at, free_address()?.port()))
+    }
+
     /// The directory of the certificate that every server shows, `site.pem` and `site.key`, and of
     /// both in one file.
     fn certificates(&self) -> &Path {
@@ -725,7 +777,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
         let plimsoll = Path::new("none");
-        let ground = Ground { dir: dir.path(), origin, plimsoll, cpu: 0, added: Added::NOTHING };
+        let ground =
+            Ground { dir: dir.path(), origin, plimsoll, cpu: 0, at: HERE, added: Added::NOTHING };
         assert_eq!(server.start(&ground, 0).unwrap_err(), "not installed: apt-get install x");
     }
 
@@ -736,7 +789,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
         let plimsoll = Path::new("none");
-        let ground = Ground { dir: dir.path(), origin, plimsoll, cpu: 0, added: Added::NOTHING };
+        let ground =
+            Ground { dir: dir.path(), origin, plimsoll, cpu: 0, at: HERE, added: Added::NOTHING };
         let why = server.start(&ground, 0).unwrap_err();
         assert_eq!(why, "not installed: apt-get install x");
         let own = in_memory("own", Kind::Plimsoll("epoll"));
