@@ -210,7 +210,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Notes that a device dropped packets, which nobody has counted.
+/// Notes that a device dropped packets, which the relay has not counted.
 fn with_dropped(mut rows: Vec<Far>, dropped: Option<u64>) -> Vec<Far> {
     let note = match dropped {
         Some(0) => return rows,
@@ -433,8 +433,8 @@ pub(crate) fn table(rows: &[Far]) -> comfy_table::Table {
 pub(crate) fn title() -> String {
     format!(
         "clients behind a link of {} ms there and back that loses {} % of the packets in each \
-         direction; each connection has {} Mbit/s and a queue of {} KB: time to the last byte, over \
-         TLS 1.3",
+         direction; each connection has {} Mbit/s and a queue of {} KB: time to the last byte, \
+         over TLS 1.3",
         2 * PATH.delay.as_millis(),
         100.0 * PATH.loss,
         8 * PATH.bytes_per_s / 1_000_000,

@@ -321,7 +321,8 @@ impl Table for ListenTable {
              systemd has what `TCPCongestion=` of its .socket unit says. HTTP/3 is not over TCP \
              and always has `cubic`. Default: that of the system \
              (net.ipv4.tcp_congestion_control); on a socket that the server binds to a loopback \
-             address, `reno`, because `bbr` paces with timers, which cost CPU there.", example "\"bbr\"";
+             address, `reno`, because `bbr` paces with timers, which cost CPU there.",
+            example "\"bbr\"";
         field_names: Kind::Word(&["plain", "any"]), field_names,
             "Which fields of requests are passed on. `plain`: those whose name has nothing but \
              letters, digits and hyphens; all others are dropped, because CGI, WSGI and PHP take \

@@ -68,8 +68,8 @@ pub(crate) struct Carried {
     pub(crate) lost: u64,
     /// Dropped at a full queue.
     pub(crate) dropped: u64,
-    /// The longest that the relay was late: it sent a packet after it was due, or it woke later than
-    /// it asked to.
+    /// The longest that the relay was late: it sent a packet after it was due, or it woke later
+    /// than it asked to.
     pub(crate) late_max_ns: u64,
 }
 
@@ -180,8 +180,8 @@ fn attach(file: &File, name: &str) -> io::Result<()> {
     if done != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Packets for a device in the namespace of this thread that the kernel dropped because nobody read
-/// them in time. `None`: it is unknown.
+/// Packets for a device in the namespace of this thread that the kernel dropped because they were
+/// not read in time. `None`: it is unknown.
 pub(crate) fn dropped_at(name: &str) -> Option<u64> {
     dropped_in(&fs::read_to_string("/proc/thread-self/net/dev").ok()?, name)
 }
