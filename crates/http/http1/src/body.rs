@@ -134,10 +134,10 @@ impl BodyDecoder {
         self.trailers.get_or_insert_default();
     }
 
-    /// The trailer section as sent, if it was requested: field lines without the final empty line;
-    /// checked, but not filtered. See [`trailer_fields`].
+    /// The trailer section as sent, if it was requested and has lines: field lines without the
+    /// final empty line; checked, but not filtered. See [`trailer_fields`].
     pub fn trailers(&self) -> Option<&[u8]> {
-        self.trailers.as_deref()
+        self.trailers.as_deref().filter(|lines| !lines.is_empty())
     }
 
     /// The body is complete.

@@ -124,33 +124,46 @@ impl std::fmt::Debug for Scratch {
 
 /// One field of a parsed head. Its existence proves that its name is a token and that its value can
 /// be written as it is: [`write::parsed_field`](crate::write::parsed_field).
-#[derive(Clone, Copy, PartialEq, Eq)]
+///
+/// Its bytes are looked up only when they are asked for: most fields are kept or left out by their
+/// [`Name`].
+#[derive(Clone, Copy)]
 pub struct Field<'b> {
-    pub(crate) id: Name,
-    pub(crate) name: &'b [u8],
-    pub(crate) value: &'b [u8],
+    buf: &'b [u8],
+    span: &'b Span,
 }
 
 impl<'b> Field<'b> {
     /// The name, if it is known.
+    #[inline]
     pub fn id(&self) -> Name {
-        self.id
+        self.span.name
     }
 
     /// The name as sent.
+    #[inline]
     pub fn name(&self) -> &'b [u8] {
-        self.name
+        let start = self.span.name_start as usize;
+        &self.buf[start..start + self.span.name_len as usize]
     }
 
     /// The value without white space around it.
+    #[inline]
     pub fn value(&self) -> &'b [u8] {
-        self.value
+        let start = self.span.value_start as usize;
+        &self.buf[start..start + self.span.value_len as usize]
+    }
+}
+
+impl PartialEq for Field<'_> {
+    fn eq(&self, other: &Field<'_>) -> bool {
+        self.name() == other.name() && self.value() == other.value()
     }
 }
 
 impl std::fmt::Debug for Field<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.name.escape_ascii(), self.value.escape_ascii())
+        write!(f, "{}: {}", self.name().escape_ascii(), self.value().escape_ascii())
     }
 }
 
@@ -205,7 +218,7 @@ impl<'b> Fields<'b> {
             return None;
         }
         let span = &self.spans[self.index.first[name as usize] as usize];
-        Some(self.value_of(span))
+        Some(self.at(span).value())
     }
 
     /// The values of all fields of this name, in their order. Costs nothing when there is none.
@@ -219,7 +232,7 @@ impl<'b> Fields<'b> {
             first..if fields.is_repeated(name) { fields.spans.len() } else { first + 1 }
         };
         let spans = &fields.spans[range];
-        spans.iter().filter(move |span| span.name == name).map(move |span| fields.value_of(span))
+        spans.iter().filter(move |span| span.name == name).map(move |span| fields.at(span).value())
     }
 
     /// How many fields have this name.
@@ -228,6 +241,7 @@ impl<'b> Fields<'b> {
     }
 
     /// The values of all fields with this name, known or not, ignoring case. The name is a token.
+    #[inline]
     pub fn values<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         let fields = *self;
         let id = Name::from_token(name);
@@ -240,9 +254,9 @@ impl<'b> Fields<'b> {
             .iter()
             .filter(move |span| {
                 span.name == id
-                    && (id != Name::Other || fields.name_of(span).eq_ignore_ascii_case(name))
+                    && (id != Name::Other || fields.at(span).name().eq_ignore_ascii_case(name))
             })
-            .map(move |span| fields.value_of(span))
+            .map(move |span| fields.at(span).value())
     }
 
     /// Some field of this name has this token in its comma-separated list, ignoring case.
@@ -260,30 +274,18 @@ impl<'b> Fields<'b> {
     /// they are for the recipient of this head, which must not pass them on.
     pub fn for_this_hop<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         let fields = *self;
-        let is_it = move |span: &&Span| fields.name_of(span).eq_ignore_ascii_case(name);
-        fields.aside.iter().filter(is_it).map(move |span| fields.value_of(span))
+        let of = fields.aside.iter().map(move |span| fields.at(span));
+        of.filter(|field| field.name().eq_ignore_ascii_case(name)).map(|field| field.value())
     }
 
     #[inline]
-    pub(crate) fn at(&self, span: &Span) -> Field<'b> {
-        Field { id: span.name, name: self.name_of(span), value: self.value_of(span) }
+    pub(crate) fn at(&self, span: &'b Span) -> Field<'b> {
+        Field { buf: self.buf, span }
     }
 
     #[inline]
     pub(crate) fn mask(&self) -> u64 {
         self.index.seen
-    }
-
-    #[inline]
-    fn name_of(&self, span: &Span) -> &'b [u8] {
-        let start = span.name_start as usize;
-        &self.buf[start..start + span.name_len as usize]
-    }
-
-    #[inline]
-    fn value_of(&self, span: &Span) -> &'b [u8] {
-        let start = span.value_start as usize;
-        &self.buf[start..start + span.value_len as usize]
     }
 }
 
@@ -316,7 +318,7 @@ impl<'b> Iterator for Iter<'b> {
     fn next(&mut self) -> Option<Self::Item> {
         let field = self.fields.at(self.fields.spans.get(self.next)?);
         self.next += 1;
-        Some((field.name, field.value))
+        Some((field.name(), field.value()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -80,8 +80,8 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
 
 /// Whether Connection, which has these members, makes a field hop-by-hop that otherwise is not.
 fn is_named(field: Field<'_>, fields: &Fields<'_>) -> bool {
-    (HOP_BY_HOP | PROTECTED) & field.id.bit() == 0
-        && connection_names(fields).any(|named| named.eq_ignore_ascii_case(field.name))
+    (HOP_BY_HOP | PROTECTED) & field.id().bit() == 0
+        && connection_names(fields).any(|named| named.eq_ignore_ascii_case(field.name()))
 }
 
 impl Scratch {
@@ -96,7 +96,7 @@ impl Scratch {
         let (fields, is_odd) = (self.fields(buf), self.is_odd);
         let is_aside = |span: &&Span| {
             let field = fields.at(span);
-            (is_odd && !is_plain(field.name)) || is_named(field, &fields)
+            (is_odd && !is_plain(field.name())) || is_named(field, &fields)
         };
         let aside: Vec<Span> = fields.spans.iter().filter(is_aside).copied().collect();
         let kept: Vec<Span> = fields.spans.iter().filter(|s| !is_aside(s)).copied().collect();

@@ -126,7 +126,7 @@ impl Name {
             return Name::Other;
         };
         let candidate = SLOTS[slot(token.len(), first, last)];
-        if folded_eq(token, candidate.as_str().as_bytes()) { candidate } else { Name::Other }
+        if candidate.is(token) { candidate } else { Name::Other }
     }
 
     /// The usual spelling; empty for [`Name::Other`].
@@ -143,32 +143,52 @@ impl Name {
         &ALL
     }
 
+    /// Whether a token is this known name, ignoring case.
+    #[inline(always)]
+    fn is(self, token: &[u8]) -> bool {
+        let Some(spelling) = SPELLINGS.get(self as usize) else { return false };
+        let (spelling, both) = (spelling.as_bytes(), 2 * size_of::<u64>());
+        spelling.len() == token.len()
+            && ENDS[self as usize] == ends(token)
+            && (token.len() <= both || spelling.eq_ignore_ascii_case(token))
+    }
+
     #[inline]
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8
     }
 }
 
-/// Whether they are equal except for bit 5 of each byte. For bytes without control characters and a
-/// name of letters and hyphens that means equal except for case. Compares eight bytes at a time;
-/// the last eight overlap.
-#[inline]
-fn folded_eq(a: &[u8], b: &[u8]) -> bool {
-    const FOLD: u64 = 0x2020_2020_2020_2020;
-    if a.len() != b.len() {
-        return false;
+/// Bit 5 of each byte, in which the cases of a letter differ.
+const FOLD: u64 = 0x2020_2020_2020_2020;
+
+/// The ends of each known name: see [`ends`].
+static ENDS: [(u64, u64); Name::Other as usize] = {
+    let mut all = [(0, 0); Name::Other as usize];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = ends(SPELLINGS[at].as_bytes());
+        at += 1;
     }
-    let (Some(a_last), Some(b_last)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) else {
-        return a.iter().zip(b).fold(0, |diff, (a, b)| diff | (a ^ b)) | 0x20 == 0x20;
-    };
-    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) | FOLD;
-    let (a_words, _) = a.as_chunks::<8>();
-    let (b_words, _) = b.as_chunks::<8>();
-    let mut diff = word(a_last) ^ word(b_last);
-    for (a, b) in a_words.iter().zip(b_words) {
-        diff |= word(a) ^ word(b);
+    all
+};
+
+/// The first and the last eight bytes of a name, with bit 5 set in each. They overlap in a name of
+/// less than sixteen bytes. In a name of less than eight bytes, they are the first and the last
+/// four bytes. In a name of less than four bytes, the first of them has all bytes.
+#[inline(always)]
+const fn ends(name: &[u8]) -> (u64, u64) {
+    if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        (u64::from_le_bytes(*first) | FOLD, u64::from_le_bytes(*last) | FOLD)
+    } else if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        let (first, last) = (u32::from_le_bytes(*first) as u64, u32::from_le_bytes(*last) as u64);
+        (first | FOLD, last | FOLD)
+    } else if let [first, .., last] = name {
+        let middle = name[name.len() / 2];
+        (u32::from_le_bytes([*first, middle, *last, 0]) as u64 | FOLD, FOLD)
+    } else {
+        (0, 0)
     }
-    diff == 0
 }
 
 const SLOT_COUNT: usize = 256;
@@ -216,6 +236,11 @@ mod tests {
             let longer = format!("{spelling}x");
             assert_ne!(Name::from_bytes(longer.as_bytes()), name);
             assert_ne!(Name::from_bytes(&spelling.as_bytes()[1..]), name);
+            for at in 0..spelling.len() {
+                let mut other = spelling.as_bytes().to_vec();
+                other[at] ^= 1;
+                assert_ne!(Name::from_token(&other), name, "{}", other.escape_ascii());
+            }
         }
     }
 

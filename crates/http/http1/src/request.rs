@@ -284,8 +284,7 @@ fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Met
 /// Method, target, version, CRLF, with one space between (RFC 9112 section 3).
 fn request_line(buf: &[u8], start: usize, limits: &Limits) -> Result<Option<Line>, RejectReason> {
     let bytes = &buf[start..];
-    let Some(method_len) = method_len(bytes)? else { return Ok(None) };
-    let method = Method::from_bytes(&bytes[..method_len]);
+    let Some((method, method_len)) = method(bytes)? else { return Ok(None) };
 
     let rest = &bytes[method_len + 1..];
     let Some((target_len, is_checked)) = target_len(rest, limits)? else { return Ok(None) };
@@ -301,9 +300,9 @@ fn request_line(buf: &[u8], start: usize, limits: &Limits) -> Result<Option<Line
 }
 
 #[inline]
-fn method_len(bytes: &[u8]) -> Result<Option<usize>, RejectReason> {
+fn method(bytes: &[u8]) -> Result<Option<(Method, usize)>, RejectReason> {
     if bytes.starts_with(b"GET ") {
-        return Ok(Some(3));
+        return Ok(Some((Method::Get, 3)));
     }
     let len = bytes.iter().take_while(|&&b| chars::is(b, TOKEN)).count();
     if len > METHOD_BYTES_MAX {
@@ -311,7 +310,7 @@ fn method_len(bytes: &[u8]) -> Result<Option<usize>, RejectReason> {
     }
     match bytes.get(len) {
         None => Ok(None),
-        Some(b' ') if len > 0 => Ok(Some(len)),
+        Some(b' ') if len > 0 => Ok(Some((Method::from_bytes(&bytes[..len]), len))),
         Some(b'\n') if len == 0 => Err(RejectReason::BareLf),
         Some(b'\r') if len == 0 => match bytes.get(1) {
             None => Ok(None),
@@ -327,15 +326,14 @@ fn method_len(bytes: &[u8]) -> Result<Option<usize>, RejectReason> {
 #[inline]
 fn target_len(bytes: &[u8], limits: &Limits) -> Result<Option<(usize, bool)>, RejectReason> {
     let mut classes = 0;
-    let mut len = 0;
-    for &b in bytes {
-        let class = CLASS[b as usize];
-        if class & TARGET == 0 {
-            break;
-        }
+    // The byte after the target is of no class that is looked at.
+    let ends = |&byte: &u8| {
+        let class = CLASS[byte as usize];
+        debug_assert!(class & (TARGET | CHECKED) != CHECKED, "only a target has what is checked");
         classes |= class;
-        len += 1;
-    }
+        class & TARGET == 0
+    };
+    let len = bytes.iter().position(ends).unwrap_or(bytes.len());
     if len > limits.target_bytes_max {
         return Err(RejectReason::TargetTooLong);
     }
@@ -351,10 +349,9 @@ fn target_len(bytes: &[u8], limits: &Limits) -> Result<Option<(usize, bool)>, Re
 /// `HTTP/1.1` and its CRLF; returns the length of both.
 #[inline]
 fn version(bytes: &[u8]) -> Result<Option<(Version, usize)>, RejectReason> {
-    match bytes.first_chunk::<10>() {
-        Some(b"HTTP/1.1\r\n") => Ok(Some((Version::Http11, 10))),
-        Some(b"HTTP/1.0\r\n") => Ok(Some((Version::Http10, 10))),
-        _ => unusual_version(bytes),
+    match bytes.starts_with(b"HTTP/1.1\r\n") {
+        true => Ok(Some((Version::Http11, 10))),
+        false => unusual_version(bytes),
     }
 }
 
@@ -372,7 +369,16 @@ fn unusual_version(bytes: &[u8]) -> Result<Option<(Version, usize)>, RejectReaso
 }
 
 /// The eight bytes `HTTP/1.x`; a higher minor version counts as 1.1 (RFC 9110 section 6.2).
+#[inline]
 pub(crate) fn http_version(bytes: &[u8]) -> Result<Option<Version>, RejectReason> {
+    match bytes.starts_with(b"HTTP/1.1") {
+        true => Ok(Some(Version::Http11)),
+        false => unusual_http_version(bytes),
+    }
+}
+
+#[inline(never)]
+fn unusual_http_version(bytes: &[u8]) -> Result<Option<Version>, RejectReason> {
     const PREFIX: &[u8] = b"HTTP/";
     let known = bytes.len().min(PREFIX.len());
     if bytes[..known] != PREFIX[..known] {

@@ -63,7 +63,7 @@ impl Scratch {
             let Some(span) = self.spans.get_mut(count) else {
                 return Err(diagnose::fields(&buf[start..], RejectReason::TooManyFields));
             };
-            if line.name.len() > NAME_BYTES_MAX {
+            if line.id == Name::Other && line.name.len() > NAME_BYTES_MAX {
                 fault = fault.or(Some(RejectReason::HeadTooLarge));
             }
             if line.is_bare {

@@ -58,8 +58,9 @@ impl ViaNames {
     }
 
     /// Whether a request has passed through us before.
+    #[inline]
     pub fn have_seen(&self, head: &RequestHead<'_>) -> bool {
-        has_been_here(head, self.own.as_bytes())
+        head.fields.has(Name::Via) && has_been_here(head, self.own.as_bytes())
     }
 }
 

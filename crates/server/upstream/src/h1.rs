@@ -521,7 +521,8 @@ fn parse(
 ) -> Result<Option<(NextHead, usize)>, Fault> {
     core.io.with_scratch(|scratch| {
         let limits = core.io.limits();
-        let head = match http1::accept_response(bytes, scratch, &limits.http) {
+        let parsed = http1::accept_response(bytes, scratch, &limits.http);
+        let head = match &parsed {
             Err(reject) => {
                 tracing::debug!(%reject, "malformed response");
                 return Err(Fault::Http1(reject.reason));
@@ -535,7 +536,7 @@ fn parse(
         }
         let received = match reading.over_http2 {
             true => core.io.received(&head.over_http2()),
-            false => core.io.received(&head),
+            false => core.io.received(head),
         };
         let next = if head.is_interim() { NextHead::Interim } else { NextHead::Final };
         Ok(Some((next(received), head.head_bytes)))
@@ -580,8 +581,9 @@ impl UpstreamBody {
     /// the server sends it.
     pub fn session_lines(&self, to: &To, is_secure: bool) -> Option<Vec<u8>> {
         let To::Group(group, choice, ..) = to else { return None };
+        group.config.sticky.as_ref()?;
         let ticket = self.upstream.as_ref()?.ticket.as_ref()?;
-        let is_it = group.config.sticky.is_some() && Arc::ptr_eq(group, &ticket.group());
+        let is_it = Arc::ptr_eq(group, &ticket.group());
         let at = ticket.session_at().filter(|_| is_it)?;
         group.session_lines(*choice, at, is_secure)
     }
@@ -823,8 +825,9 @@ impl UpstreamBody {
             return Ok(false);
         }
         self.given.end()?;
-        let trailers = self.decoder.trailers().unwrap_or_default();
-        self.trailers = write::trailer_lines(http1::trailer_fields(trailers));
+        if let Some(trailers) = self.decoder.trailers() {
+            self.trailers = write::trailer_lines(http1::trailer_fields(trailers));
+        }
         self.complete(core, at == input.len());
         Ok(true)
     }

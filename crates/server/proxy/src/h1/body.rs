@@ -110,7 +110,8 @@ impl client::RequestBody for RequestBody<'_> {
     }
 
     fn trailers(&mut self) -> Vec<u8> {
-        request_trailers(trailer_fields(self.decoder.trailers().unwrap_or_default()))
+        let trailers = self.decoder.trailers();
+        trailers.map_or_else(Vec::new, |lines| request_trailers(trailer_fields(lines)))
     }
 
     fn bytes_used(&self) -> u64 {
