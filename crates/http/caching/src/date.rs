@@ -87,7 +87,7 @@ impl Parts {
 fn imf_fixdate(value: &[u8]) -> Option<Parts> {
     let value: &[u8; IMF_FIXDATE_LEN] = value.try_into().ok()?;
     let spaced = value[4] == b' ' && value[7] == b' ' && value[11] == b' ' && value[16] == b' ';
-    if !spaced || !is_day(&value[..3]) || !value[25..].eq_ignore_ascii_case(b" GMT") {
+    if !spaced || !is_day(&value[..3]) || !is_gmt(&value[25..]) {
         return None;
     }
     let (hour, minute, second) = time(&value[17..25])?;
@@ -118,7 +118,7 @@ fn rfc850(value: &[u8], now_ms: u64) -> Option<Parts> {
     }
     let value: &[u8; 23] = value[comma + 1..].try_into().ok()?;
     let spaced = value[0] == b' ' && value[3] == b'-' && value[7] == b'-' && value[10] == b' ';
-    if !spaced || !value[19..].eq_ignore_ascii_case(b" GMT") {
+    if !spaced || !is_gmt(&value[19..]) {
         return None;
     }
     let (hour, minute, second) = time(&value[11..19])?;
@@ -134,6 +134,11 @@ fn rfc850(value: &[u8], now_ms: u64) -> Option<Parts> {
 
 /// RFC 9110, 5.6.7: more than 50 years in the future is in the past.
 const RFC850_YEARS_AHEAD_MAX: u32 = 50;
+
+/// ` GMT`
+fn is_gmt(zone: &[u8]) -> bool {
+    matches!(zone, [b' ', name @ ..] if place(&[b"GMT"], name).is_some())
+}
 
 fn is_day(name: &[u8]) -> bool {
     place(&DAYS, name).is_some()
@@ -184,21 +189,25 @@ fn days_in_month(year: u32, month: u32) -> u32 {
     }
 }
 
+/// Days of 400 years, and days from 1 March of the year 0 to 1970.
+const DAYS_OF_ERA: u64 = 146_097;
+const DAYS_BEFORE_1970: u64 = 719_468;
+
 /// Days since 1970-01-01 of a date of the Gregorian calendar (Hinnant, "chrono-compatible
 /// low-level date algorithms": years begin in March so that the leap day comes last).
 fn days_from_civil(year: u32, month: u32, day: u32) -> i64 {
-    let year = i64::from(year) - i64::from(month <= 2);
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((i64::from(month) + 9) % 12) + 2) / 5 + i64::from(day) - 1;
+    // One era later, so that no number is below zero.
+    let year = u64::from(year) + 400 - u64::from(month <= 2);
+    let (era, year_of_era) = (year / 400, year % 400);
+    let day_of_year = u64::from((153 * ((month + 9) % 12) + 2) / 5 + day - 1);
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+    (era * DAYS_OF_ERA + day_of_era) as i64 - (DAYS_OF_ERA + DAYS_BEFORE_1970) as i64
 }
 
 /// The inverse, for days since 1970.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let shifted = days + DAYS_BEFORE_1970;
+    let (era, day_of_era) = (shifted / DAYS_OF_ERA, shifted % DAYS_OF_ERA);
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -197,31 +197,19 @@ pub struct Storable {
     pub withheld: Withheld,
 }
 
-/// The fields that the origin asks not to keep, in lower case.
+/// The fields that the origin asks not to keep, in lower case: it restricts them to one user or one
+/// use (`private="…"`, `no-cache="…"`). The message layer removes the fields of the connection, and
+/// with them those of the proxy itself (3.1). `Age` is replaced whenever the response is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Withheld(Vec<Box<str>>);
 
 impl Withheld {
-    /// Whether this field is kept in the stored response. Removed are fields that the origin
-    /// restricts to one user or one use (`private="…"`, `no-cache="…"`) and fields of the proxy
-    /// itself (3.1). The message layer removes fields of the connection; `Age` is replaced whenever
-    /// the response is sent.
-    #[must_use]
-    pub fn keeps(&self, name: &[u8]) -> bool {
-        !PROXY_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
-            && !self.has(name)
-    }
-
     /// Whether the origin asks not to keep this field.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
         self.0.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
     }
 }
-
-/// RFC 9111, 3.1: these belong to one connection.
-const PROXY_FIELDS: [&str; 3] =
-    ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
 
 /// The input of reuse, validation and explanation for a stored response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,9 +299,9 @@ impl StoredMeta {
             }
             _ => meta,
         };
-        match accelerators::said(response.fields) {
-            Said::FreshMax { ms } if policy.shared => meta.fresh_for(ms),
-            _ => meta,
+        match directives.said {
+            Said::FreshMax { ms } => meta.fresh_for(ms),
+            Said::Nothing | Said::NotStored => meta,
         }
     }
 
@@ -434,13 +422,16 @@ impl StoredMeta {
 struct Directives {
     control: CacheControl,
     targeted: bool,
+    /// What the fields for caches in front of an origin say, to a shared cache.
+    said: Said,
 }
 
 impl Directives {
     fn of<F: FieldSource + ?Sized>(fields: &F, policy: &Policy) -> Directives {
+        let said = if policy.shared { accelerators::said(fields) } else { Said::Nothing };
         match targeted::directives(fields, policy.targeted_fields) {
-            Some(control) => Directives { control, targeted: true },
-            None => Directives { control: CacheControl::of(fields), targeted: false },
+            Some(control) => Directives { control, targeted: true, said },
+            None => Directives { control: CacheControl::of(fields), targeted: false, said },
         }
     }
 }
@@ -524,7 +515,7 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if policy.shared && control.private.is_whole() && !planted::is(planted::Bug::PrivateForOthers) {
         return Err(NotStored::Private);
     }
-    if policy.shared && accelerators::said(response.fields) == Said::NotStored {
+    if directives.said == Said::NotStored {
         return Err(NotStored::Accelerator);
     }
     if policy.shared && request.fields.has("authorization") && !permits_sharing(control) {

@@ -454,11 +454,11 @@ impl Request {
             if of_part || (!tags && is_tag_field(field.name())) {
                 return None;
             }
-            let is_kept = withheld.keeps(field.name());
-            if !is_kept && withheld.has(field.name()) {
+            if withheld.has(field.name()) {
                 http1::write::parsed_field(&mut own_lines, field);
+                return None;
             }
-            is_kept.then(|| (field.name(), field.value()))
+            Some((field.name(), field.value()))
         });
         // A part is stored under the head that the whole would have.
         let status = if part.is_some() { 200 } else { head.status };

@@ -346,6 +346,7 @@ impl Origin {
             head += &format!("Cache-Control: {value}\r\n");
             if let Some(directive) = seen.asks("own") {
                 head += &format!("Cache-Control: {directive}=\"Set-Cookie\"\r\n");
+                head += "Proxy-Authenticate: Basic\r\nProxy-Authentication-Info: a=b\r\n";
             }
         }
         if seen.asks("text").is_some() {
