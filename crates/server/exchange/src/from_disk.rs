@@ -100,7 +100,7 @@ impl<C: Client> Exchange<'_, C> {
             Ok(Err(Broken)) => {
                 let missing = ByteRange { first: at, last: range.last };
                 let stored = Arc::clone(stored);
-                return Step::Repair(Torn { stored, missing, summary });
+                return Step::Repair(Box::new(Torn { stored, missing, summary }));
             }
         };
         Step::End(ending)

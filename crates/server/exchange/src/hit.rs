@@ -48,9 +48,9 @@ pub struct FastPath<'x> {
 /// client that may use this listener.
 ///
 /// # Errors
-/// All other requests need an exchange, which gets the key for [`Request::note_key`].
+/// All other requests need an exchange, which gets the key for [`Exchange::note_key`].
 ///
-/// [`Request::note_key`]: crate::request::Request::note_key
+/// [`Exchange::note_key`]: crate::Exchange::note_key
 #[inline(always)] // as `Cache::uri_key`
 pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Result<Hit, RequestedKey> {
     let FastPath { cache, snapshot, listener, peer, look, now_ms } = *path;

@@ -83,7 +83,7 @@ use store::disk::Hit;
 use crate::client::{Client, RequestBody, Sent};
 use crate::passed::Coder;
 use quota::Taken;
-use request::Request;
+use request::{Request, RequestedKey};
 use routing::ClientConnection;
 use step::{Ending, Summary};
 
@@ -125,14 +125,14 @@ pub struct Exchange<'x, C> {
 }
 
 impl<'x, C: Client> Exchange<'x, C> {
-    /// An exchange that begins now.
+    /// An exchange that begins now. Inlined, as [`Request::new`].
+    #[inline(always)]
     pub fn new(
-        mut request: Request,
+        request: Request,
         connection: ClientConnection<'x>,
         client: &'x mut C,
         body: &C::Body,
     ) -> Self {
-        request.draw_id();
         Exchange {
             client,
             has_body: !body.length().is_empty(),
@@ -150,6 +150,12 @@ impl<'x, C: Client> Exchange<'x, C> {
             request,
             connection,
         }
+    }
+
+    /// Notes the key that the connection has made for its look into the store.
+    #[inline]
+    pub fn note_key(&mut self, key: RequestedKey) {
+        self.request.requested_key.set(key);
     }
 
     /// Refuses a request that needs an upstream, if the core is overloaded, or if the client has

@@ -55,7 +55,7 @@ impl Request {
                     _ if self.is_selective() => match self.what_to_ask(rules::UNSHARED) {
                         Ok(what) => {
                             let ask = Ask::of(uri, key, why, None);
-                            Step::Fetch(Ask { what, unshared: true, ..ask })
+                            Step::Fetch(Box::new(Ask { what, unshared: true, ..ask }))
                         }
                         Err(_) => Step::Pass(why, None),
                     },
@@ -80,7 +80,7 @@ impl Request {
                     _ => Vec::new(),
                 };
                 let ask = Ask { what, offered, ..Ask::of(uri, key, why, None) };
-                (Step::Fetch(ask), rule)
+                (Step::Fetch(Box::new(ask)), rule)
             }
             Lookup::Found(stored, key) if stored.sets_cookie() && !self.shares_cookies() => {
                 // It was stored when cookies were shared.
@@ -88,7 +88,7 @@ impl Request {
                     _ if self.wants_only_stored() => only_if_cached(rules::ONLY_IF_CACHED),
                     Ok(What::Whole) => {
                         let ask = Ask::of(uri, key, Forward::Miss, None);
-                        (Step::Fetch(ask), rules::STORED_COOKIE)
+                        (Step::Fetch(Box::new(ask)), rules::STORED_COOKIE)
                     }
                     _ => (Step::Pass(Forward::Miss, None), rules::STORED_COOKIE),
                 }
@@ -153,10 +153,10 @@ impl Request {
                 match self.method() {
                     Method::Head => {
                         let of = Validated { why: forward, uri, key, stored };
-                        (Step::ValidateByHead(of), rule)
+                        (Step::ValidateByHead(Box::new(of)), rule)
                     }
                     _ if self.forbids_storing() => (Step::Pass(forward, None), rules::NO_STORE),
-                    _ => (Step::Fetch(ask(forward)), rule),
+                    _ => (Step::Fetch(Box::new(ask(forward))), rule),
                 }
             }
             reuse => {
@@ -189,7 +189,7 @@ impl Request {
                     Ok(_) => {
                         let what = What::Range { held: true };
                         let ask = Ask::of(uri, key, forward, Some(held));
-                        (Step::Fetch(Ask { what, unshared, ..ask }), why.explain())
+                        (Step::Fetch(Box::new(Ask { what, unshared, ..ask })), why.explain())
                     }
                     Err(rule) => (Step::Pass(forward, None), rule),
                 }
@@ -230,7 +230,7 @@ impl Request {
             }
             _ => ask,
         };
-        (Step::Fetch(ask), rules::PARTIAL)
+        (Step::Fetch(Box::new(ask)), rules::PARTIAL)
     }
 
     /// The requested ranges, if all of them are stored.
@@ -324,7 +324,7 @@ fn serve_stored(mut from: FromStore, reuse: Reuse, now_ms: u64) -> Planned {
         Reuse::OnlyIfCachedMiss { why } => return only_if_cached(why.explain()),
         _ => return only_if_cached(rules::ONLY_IF_CACHED),
     };
-    (Step::ServeStored(from), rule)
+    (Step::ServeStored(Box::new(from)), rule)
 }
 
 /// The answer 504 (RFC 9111, 5.2.1.7), by this rule.

@@ -57,8 +57,8 @@ pub struct Request {
     /// Whether the request counts as a use of the stored entries that it finds.
     pub look: Look,
     owned_head: Rc<OwnedRequest>,
-    /// The key of the requested URI, if the connection has made it.
-    requested_key: RequestedKey,
+    /// The key of the requested URI, once it was made.
+    pub(crate) requested_key: Cell<RequestedKey>,
     /// A number that no other request has, if one is needed.
     pub(crate) id: Option<u128>,
     /// What its guards have said.
@@ -105,22 +105,28 @@ pub(crate) struct Destination {
 }
 
 impl Request {
-    /// A request with this head that came to a core by this listener.
+    /// A request with this head that came to a core by this listener. It is large, and inlined so
+    /// that it is made where it stays.
+    #[inline(always)]
     pub fn new(
         worker: &Rc<Worker>,
         listener: &Rc<ListenerContext>,
         peer: SocketAddr,
         head: Rc<OwnedRequest>,
     ) -> Request {
+        let snapshot = worker.snapshot();
+        // The log or an upstream gets it.
+        let has_id = snapshot.config.request_id.is_some() || worker.io.log.names_ids();
+        let id = has_id.then(|| seen::draw(&worker.cache.hasher, peer));
         Request {
             worker: Rc::clone(worker),
-            snapshot: worker.snapshot(),
+            snapshot,
             listener: Rc::clone(listener),
             peer,
             look: Look::Use,
             owned_head: head,
-            requested_key: None,
-            id: None,
+            requested_key: Cell::default(),
+            id,
             guarded: None,
             user: None,
             chosen: None,
@@ -130,27 +136,16 @@ impl Request {
         }
     }
 
-    /// Notes the key that the connection has made for its look into the store.
-    #[inline]
-    pub fn note_key(&mut self, key: RequestedKey) {
-        self.requested_key = key;
-    }
-
-    /// The key of the URI as it is stored. If that is the requested URI, the key may be known.
+    /// The key of the URI as it is stored. If that is the requested URI, the key is made once.
     pub(crate) fn uri_key(&self) -> Key {
         let (to, cache) = (self.to(), &self.worker.cache);
-        let known = self.requested_key.filter(|_| to.stored_path.is_none());
-        let key = known.unwrap_or_else(|| cache.uri_key(to.uri()));
-        debug_assert_eq!(key, cache.uri_key(to.uri()), "a destination has the requested URI");
-        key
-    }
-
-    /// Draws a number for the request, if the log or an upstream gets it.
-    pub(crate) fn draw_id(&mut self) {
-        let Worker { io, cache, .. } = &*self.worker;
-        if self.snapshot.config.request_id.is_some() || io.log.names_ids() {
-            self.id = Some(seen::draw(&cache.hasher, self.peer));
+        if to.stored_path.is_some() {
+            return cache.uri_key(to.uri());
         }
+        let key = self.requested_key.get().unwrap_or_else(|| cache.uri_key(to.uri()));
+        debug_assert_eq!(key, cache.uri_key(to.uri()), "a destination has the requested URI");
+        self.requested_key.set(Some(key));
+        key
     }
 
     /// The number that the request came with, if it is taken over; otherwise empty.
@@ -185,7 +180,7 @@ impl Request {
     /// The head, to be changed before the request has a destination.
     pub(crate) fn owned_head_mut(&mut self) -> &mut Rc<OwnedRequest> {
         debug_assert!(self.destination.is_none(), "a destination has ranges of its head");
-        self.requested_key = None;
+        self.requested_key.set(None);
         &mut self.owned_head
     }
 

@@ -32,6 +32,7 @@ use caching::cache_status::Forward;
 use http1::Target;
 use outcome::Refusal;
 use policy::quota::Stage;
+use store::Key;
 
 use crate::client::Client;
 use crate::fetch::pass::{self, Passed};
@@ -148,7 +149,7 @@ impl<C: Client> Exchange<'_, C> {
                     return Box::pin(upgrade::upgrade(self, &protocols, body)).await;
                 }
                 Step::Pass(_, Some(of)) if self.request.snapshot.cluster.is_some() => {
-                    Step::Fetch(of.ask())
+                    Step::Fetch(Box::new(of.ask()))
                 }
                 Step::Pass(why, unshared) => match pass::pass(self, why, body, &unshared).await? {
                     Passed::Ended(ending) => return Ok(ending),
@@ -159,7 +160,12 @@ impl<C: Client> Exchange<'_, C> {
                     tries.looks += 1;
                     // The same fetch would be found a third time.
                     tries.alone |= tries.looks > 2;
-                    self.look_up().await
+                    let uri = self.request.uri_key();
+                    self.began = self.request.worker.cache.purges.now();
+                    if self.request.worker.cache.disk().is_some() {
+                        Box::pin(self.swap_in(uri)).await;
+                    }
+                    self.request.plan(uri).0
                 }
                 Step::LookUpAlone => {
                     tries.alone = true;
@@ -172,8 +178,8 @@ impl<C: Client> Exchange<'_, C> {
                     tries = Tries { bodies_lost: tries.bodies_lost + 1, ..Tries::default() };
                     Step::LookUp
                 }
-                Step::ServeStored(from) => self.serve_stored(from),
-                Step::ValidateByHead(of) => Box::pin(self.validate_by_head(of)).await?,
+                Step::ServeStored(from) => self.serve(&self.use_stored(*from)).await,
+                Step::ValidateByHead(of) => Box::pin(self.validate_by_head(*of)).await?,
                 Step::Fetch(ask) => match tries.alone || ask.is_for_one() {
                     true => self.fetch_alone(ask),
                     false => self.fetch_together(ask),
@@ -182,7 +188,7 @@ impl<C: Client> Exchange<'_, C> {
                 Step::Lead { fetch, is_shared } => {
                     runtime::boxed(self.lead(fetch, is_shared)).await?
                 }
-                Step::Serve(serving) => self.serve(serving).await,
+                Step::Serve(serving) => self.serve(&serving).await,
                 Step::Stream(streaming) if streaming.refreshes.is_some() => {
                     runtime::boxed(self.hold_back(streaming)).await?
                 }
@@ -197,7 +203,7 @@ impl<C: Client> Exchange<'_, C> {
                     });
                 }
                 Step::Repair(torn) => {
-                    return Ok(Box::pin(self.repair(torn)).await);
+                    return Ok(Box::pin(self.repair(*torn)).await);
                 }
                 Step::End(ending) => return Ok(ending),
             }
@@ -214,21 +220,14 @@ impl<C: Client> Exchange<'_, C> {
         unless_left(client.gone(), request.route(class, connection)).await?
     }
 
-    /// Looks into the store, after an entry that memory lacks has been read from the disk.
-    async fn look_up(&mut self) -> Step {
-        let cache = &self.request.worker.cache;
-        let uri = self.request.uri_key();
-        self.began = cache.purges.now();
-        if cache.disk().is_some() {
-            let wire = self.request.wire();
-            let parts = self.request.key_parts();
-            self.swapped_in = Box::pin(swap_in(cache, uri, parts, &wire)).await;
-        }
-        self.request.plan(uri).0
+    /// Reads the entry that memory lacks from the disk.
+    async fn swap_in(&mut self, uri: Key) {
+        let (request, cache) = (&self.request, &self.request.worker.cache);
+        self.swapped_in = swap_in(cache, uri, request.key_parts(), &request.wire()).await;
     }
 
     /// Counts the use of a stored response, and begins to revalidate it.
-    fn serve_stored(&mut self, from: FromStore) -> Step {
+    fn use_stored(&self, from: FromStore) -> Serving {
         let FromStore { key, held, cache_status, revalidate } = from;
         if let Held::Whole(stored) = &held {
             self.request.worker.sizing.hit(key, stored);
@@ -236,8 +235,8 @@ impl<C: Client> Exchange<'_, C> {
         if let Some(ask) = revalidate
             && self.shed().is_ok()
         {
-            flight::revalidate(self, *ask);
+            flight::revalidate(self, ask);
         }
-        Step::Serve(Serving { held, provenance: Provenance::stored(cache_status) })
+        Serving { held, provenance: Provenance::stored(cache_status) }
     }
 }

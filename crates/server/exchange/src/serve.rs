@@ -36,8 +36,8 @@ use crate::{Exchange, unless_left};
 
 impl<C: Client> Exchange<'_, C> {
     /// Sends a complete response. A body on the disk may turn out to be gone, or break off.
-    pub(super) async fn serve(&mut self, serving: Serving) -> Step {
-        let Serving { held, provenance } = &serving;
+    pub(super) async fn serve(&mut self, serving: &Serving) -> Step {
+        let Serving { held, provenance } = serving;
         let status = held.head().status;
         if self.may_intercept(status) {
             let of = (provenance.cache_status.outcome, provenance.upstream);
@@ -46,7 +46,7 @@ impl<C: Client> Exchange<'_, C> {
             }
         }
         if held.head().source().is_some()
-            && let Some(step) = runtime::boxed(self.serve_in_form(&serving)).await
+            && let Some(step) = runtime::boxed(self.serve_in_form(serving)).await
         {
             return step;
         }
@@ -442,7 +442,8 @@ impl<C: Client> Exchange<'_, C> {
         let Request { worker, snapshot, .. } = &self.request;
         worker.io.counters.passed.add(1);
         let Answer { head: answer_head, body, response_ms, .. } = answer;
-        let (answer_head, upstream) = (answer_head.head(), body.address());
+        let answer_head = answer_head.head();
+        let upstream = body.address();
         let status = answer_head.status;
         let cache_status = CacheStatus::forwarded(Outcome::Pass, why, Some(status));
         let cache_status = rule.map_or(cache_status, |rule| cache_status.with_detail(rule));
@@ -455,7 +456,7 @@ impl<C: Client> Exchange<'_, C> {
         let length = if coder.is_some() { BodyLength::Unknown } else { body.length() };
         self.coder = coder;
         self.client.respond(&Response::Relayed(Relayed {
-            head: answer_head,
+            head: &answer_head,
             response_ms: *response_ms,
             body: has_body.then_some(length),
             passed: passed.as_ref(),
@@ -626,7 +627,7 @@ impl<C: Client> Exchange<'_, C> {
         }
         Ok(match reader.found().await {
             Found::Settled(Settled::Stored(stored)) => {
-                Step::Serve(Serving { held: Held::Whole(stored), provenance })
+                Step::Serve(Box::new(Serving { held: Held::Whole(stored), provenance }))
             }
             // It is not stored, so it has no forms.
             _ => self.unreadable(),

@@ -26,7 +26,7 @@ use crate::shared::Made;
 
 /// What an exchange does next. One function carries out each step, and returns the next step.
 ///
-/// Each step of each request is copied as it is passed on, so rare parts are boxed.
+/// Each step of each request is copied several times as it is passed on, so large parts are boxed.
 pub(crate) enum Step {
     /// Purges the URL.
     Purge,
@@ -54,29 +54,29 @@ pub(crate) enum Step {
     /// Looks into the store again, because a stored body could not be read. Nothing has been sent.
     LookUpAgain,
     /// Answers from the store.
-    ServeStored(FromStore),
+    ServeStored(Box<FromStore>),
     /// Passes a HEAD on, and updates the stored response by its answer.
-    ValidateByHead(Validated),
+    ValidateByHead(Box<Validated>),
     /// Fetches for the store, together with other requests for the same key.
-    Fetch(Ask),
+    Fetch(Box<Ask>),
     /// Waits for another request's fetch.
-    Follow(Ask, Reader),
+    Follow(Box<Ask>, Reader),
     /// Asks the origin. `is_shared`: other requests may follow this fetch.
     Lead { fetch: Fetch, is_shared: bool },
     /// Sends a response that is complete.
-    Serve(Serving),
+    Serve(Box<Serving>),
     /// Sends a response while its body arrives.
     Stream(Box<Streaming>),
     /// Sends an upstream's response that is not stored, for this reason and by this rule.
     Relay(Box<Answer>, Forward, Option<&'static str>),
     /// Requests the remainder of a body that broke off from the origin.
-    Repair(Torn),
+    Repair(Box<Torn>),
     /// The exchange has ended.
     End(Ending),
 }
 
 /// The maximum size of a [`Step`].
-const STEP_BYTES_MAX: usize = 176;
+const STEP_BYTES_MAX: usize = 96;
 
 const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
@@ -223,7 +223,7 @@ pub(crate) struct Ask {
 /// A fetch for the store: what the origin is asked for, on behalf of a flight. Its methods are in
 /// `fetch/response.rs`; each takes the request that draws the answer.
 pub(crate) struct Fetch {
-    pub(crate) ask: Ask,
+    pub(crate) ask: Box<Ask>,
     pub(crate) lead: Lead,
 }
 

@@ -242,7 +242,7 @@ pub struct Labels<'r> {
 /// A response that is passed on.
 pub struct Relayed<'r> {
     /// The origin's head.
-    pub head: ResponseHead<'r>,
+    pub head: &'r ResponseHead<'r>,
     /// When it came, in unix milliseconds: its `Date`, if it has none.
     pub response_ms: u64,
     /// Its body; `None` for a response that has none, whatever length it announces.

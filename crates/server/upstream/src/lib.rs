@@ -44,6 +44,7 @@ mod sticky;
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -280,16 +281,28 @@ pub async fn exchange(
             Err(fault) => return unwanted.ok_or(fault),
         };
         let at = upstream.ticket.as_ref().map(Ticket::at);
-        let tried = exchange_on(core, upstream, request, interim, &mut resends).await;
-        let Unanswered { fault, silent, stale, at, resends: again } = match tried {
-            Ok(answer) if attempts.is_unwanted(request, &answer) && attempts.may_go_on(at) => {
+        let request_ms = time::wall_ms();
+        let (fault, silent) = match exchange_on(core, &upstream, request, interim).await {
+            Ok(read) => {
+                let status = read.head.status();
+                let is_unwanted = attempts.is_unwanted(request, status) && attempts.may_go_on(at);
+                // An answer is large: it is made where it goes.
+                let answer = || answer(core, upstream, read, request.method(), request_ms);
+                if !is_unwanted {
+                    return Ok(answer());
+                }
                 core.io.counters.upstream_retries.add(1);
-                (unwanted, reuse) = (Some(answer), Reuse::Any);
+                (unwanted, reuse) = (Some(answer()), Reuse::Any);
                 continue;
             }
-            Ok(answer) => return Ok(answer),
             Err(unanswered) => unanswered,
         };
+        // A connection that had been used before says nothing about the server by its failure.
+        let stale = upstream.is_stale(fault, silent);
+        let again = upstream.may_resend(&mut resends);
+        if !stale && !again {
+            upstream.failed_after(fault, silent);
+        }
         // An answer that takes too long may still come: asking twice would double the work of a
         // server that has too much already.
         let may_repeat = request.is_repeatable() && silent && fault == Fault::Broken;
@@ -305,55 +318,23 @@ pub async fn exchange(
     }
 }
 
-/// Why an exchange has no answer.
-#[derive(Debug)]
-struct Unanswered {
-    fault: Fault,
-    /// Not one byte of an answer had come.
-    silent: bool,
-    /// The connection had been used before, so the failure says nothing about the server.
-    stale: bool,
-    /// The server's index in its group.
-    at: Option<usize>,
-    /// The request was not processed, and may be sent again.
-    resends: bool,
-}
-
-impl Unanswered {
-    fn by(upstream: &Upstream, fault: Fault, silent: bool, resends: &mut u32) -> Unanswered {
-        let stale = upstream.is_stale(fault, silent);
-        let resends = upstream.may_resend(resends);
-        if !stale && !resends {
-            upstream.failed_after(fault, silent);
-        }
-        let at = upstream.ticket.as_ref().map(Ticket::at);
-        Unanswered { fault, silent, stale, at, resends }
-    }
-}
-
+/// Sends a complete request and reads the final head of its answer. If there is none: why, and
+/// whether not one byte of an answer has come.
 async fn exchange_on(
     core: &Upstreams,
-    upstream: Box<Upstream>,
+    upstream: &Upstream,
     request: &Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
-    resends: &mut u32,
-) -> Result<Answer, Unanswered> {
-    let request_ms = time::wall_ms();
-    if let Err(fault) = upstream.send_head(core, request).await {
-        return Err(Unanswered::by(&upstream, fault, true, resends));
-    }
+) -> Result<HeadRead, (Fault, bool)> {
+    upstream.send_head(core, request).await.map_err(|fault| (fault, true))?;
     let mut reading = Reading::new(&core.io);
-    let head = final_head(core, &upstream, &mut reading, interim);
-    let result = match time::timeout(upstream.times.first_byte(), head).await {
-        Ok(result) => result,
-        Err(_) => Err(Fault::Timeout),
+    let head = {
+        let head = pin!(final_head(core, upstream, &mut reading, interim));
+        time::timeout(upstream.times.first_byte(), head).await
     };
-    match result {
-        Ok(head) => {
-            let read = HeadRead { head, reading };
-            Ok(answer(core, upstream, read, request.method(), request_ms))
-        }
-        Err(fault) => Err(Unanswered::by(&upstream, fault, !reading.is_any(), resends)),
+    match head.unwrap_or(Err(Fault::Timeout)) {
+        Ok(head) => Ok(HeadRead { head, reading }),
+        Err(fault) => Err((fault, !reading.is_any())),
     }
 }
 
@@ -386,18 +367,17 @@ struct Attempts<'t> {
 
 impl Attempts<'_> {
     fn new<'t>(core: &Upstreams, to: &'t To) -> Attempts<'t> {
-        let timeouts = match to {
+        let limits = core.io.limits();
+        let times = |timeouts: &Timeouts| Times::of(timeouts, &limits.limits);
+        let times = match to {
             To::Group(group, _, _, own) => {
                 group.began();
-                own.as_ref().map_or(group.config.timeouts, |own| own.or(group.config.timeouts))
+                let of_group = &group.config.timeouts;
+                own.as_ref().map_or_else(|| times(of_group), |own| times(&own.or(*of_group)))
             }
-            To::Addresses(..) => Timeouts::default(),
+            To::Addresses(..) => times(&Timeouts::default()),
         };
-        Attempts {
-            to,
-            times: Times::of(&timeouts, &core.io.limits().limits),
-            tried: Tried::default(),
-        }
+        Attempts { to, times, tried: Tried::default() }
     }
 
     /// The bytes that the request's connection begins with.
@@ -409,10 +389,9 @@ impl Attempts<'_> {
     }
 
     /// Whether another server is to be asked because of the status of an answer.
-    fn is_unwanted(&self, request: &Request, answer: &Answer) -> bool {
+    fn is_unwanted(&self, request: &Request, status: u16) -> bool {
         let To::Group(group, ..) = self.to else { return false };
-        let statuses = &group.config.retries.statuses;
-        statuses.has(answer.head.status()) && request.is_repeatable()
+        group.config.retries.statuses.has(status) && request.is_repeatable()
     }
 
     /// Whether another server may be asked after this one has failed.
@@ -503,6 +482,9 @@ impl Attempts<'_> {
         reuse: Reuse,
         ticket: &mut Option<Ticket>,
     ) -> Option<Box<Upstream>> {
+        if reuse == Reuse::None {
+            return None;
+        }
         let take = |address: &SocketAddr| core.pool.take(core, &(*address, tls.clone()), reuse);
         let mut upstream = addresses.iter().find_map(take)?;
         ticket.iter().for_each(Ticket::reused);

@@ -30,11 +30,13 @@ impl FieldSource for Wire<'_> {
         self.0.iter()
     }
 
+    // Inlined, because nearly every caller's name is a constant, whose number the compiler finds.
+
+    #[inline(always)]
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.0.values(name.as_bytes())
     }
 
-    /// Inlined, because nearly every caller's name is a constant, whose number the compiler finds.
     #[inline(always)]
     fn first<'a>(&'a self, name: &str) -> Option<&'a [u8]> {
         match http1::Name::from_token(name.as_bytes()) {
@@ -55,6 +57,14 @@ struct Span {
     name_len: u32,
     value_len: u32,
 }
+
+thread_local! {
+    /// The memory in which the last head was made, for the next one.
+    static LAST: Cell<(Vec<u8>, Vec<Span>)> = Cell::default();
+}
+
+/// No more than this is kept. The number of spans is bounded by that of the fields.
+const LAST_BYTES_MAX: usize = 16 << 10;
 
 /// The exchange that fetched or confirmed a stored response.
 pub struct Fetched<'q> {
@@ -121,8 +131,8 @@ impl Head {
         meta: StoredMeta,
         resource: Resource,
     ) -> Head {
-        let mut block = Vec::with_capacity(512);
-        let mut spans = Vec::with_capacity(16);
+        // Their lengths are known at the end.
+        let (mut block, mut spans) = LAST.take();
         let mut content_type = None;
         let (mut dated, mut sets_cookie) = (false, false);
         write::status_line(&mut block, status);
@@ -147,6 +157,12 @@ impl Head {
             fields_at <= via_at && content_type.is_none_or(|at| (at as usize) < spans.len())
         );
         block.extend_from_slice(via);
+        let (kept_block, kept_spans) = (Arc::from(&block[..]), Box::from(&spans[..]));
+        if block.capacity() <= LAST_BYTES_MAX {
+            block.clear();
+            spans.clear();
+            LAST.set((block, spans));
+        }
         Head {
             status,
             meta,
@@ -158,10 +174,10 @@ impl Head {
             announced_length: None,
             part: None,
             source: None,
-            block: block.into(),
+            block: kept_block,
             fields_at,
             via_at,
-            spans: spans.into_boxed_slice(),
+            spans: kept_spans,
             content_type,
         }
     }

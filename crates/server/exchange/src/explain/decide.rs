@@ -253,13 +253,14 @@ impl<'t> Explanator<'t> {
                 let whole = stored::whole(cache, of.key, &of.stored, self.out.now_ms);
                 self.out.selected = Some(whole);
             }
-            Step::ServeStored(FromStore { held, .. }) if self.is_unreadable(&held) => {
+            Step::ServeStored(from) if self.is_unreadable(&from.held) => {
                 match self.asked.wants_only_stored() {
                     true => self.refuses(Refusal::OnlyIfCached, Some(rules::ONLY_IF_CACHED)),
                     false => self.passes("pass", Forward::VaryMiss, rules::UNREADABLE),
                 }
             }
-            Step::ServeStored(FromStore { key, held, cache_status, revalidate }) => {
+            Step::ServeStored(from) => {
+                let FromStore { key, held, cache_status, revalidate } = *from;
                 self.serves(&held, key, &cache_status, rule.unwrap_or(rules::FRESH));
                 if let Some(ask) = revalidate {
                     self.fetches(&ask, true);

@@ -21,7 +21,7 @@ impl<C: Client> Exchange<'_, C> {
     /// Begins a fetch that no other request can join until the head shows that the response may be
     /// stored. Afterwards, other requests can join if `ask.unshared` was the only reason to keep
     /// them out.
-    pub(crate) fn fetch_alone(&self, ask: Ask) -> Step {
+    pub(crate) fn fetch_alone(&self, ask: Box<Ask>) -> Step {
         let cache = &self.request.worker.cache;
         let lead = cache.flights.alone(ask.key, self.began, cache.watches.watch(ask.uri));
         let lead = if ask.unshared { lead.shared() } else { lead };
@@ -29,7 +29,7 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Joins a fetch of the same key, or begins a fetch.
-    pub(crate) fn fetch_together(&self, ask: Ask) -> Step {
+    pub(crate) fn fetch_together(&self, ask: Box<Ask>) -> Step {
         match self.join(&ask) {
             Joined::Lead(lead) => Step::Lead { fetch: Fetch { ask, lead }, is_shared: true },
             Joined::Follow(reader) => Step::Follow(ask, reader),
@@ -49,7 +49,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// Waits for another request's fetch, and uses its response if the response may answer this
     /// request.
-    pub(crate) async fn follow(&mut self, ask: Ask, reader: Reader) -> Result<Step, Refusal> {
+    pub(crate) async fn follow(&mut self, ask: Box<Ask>, reader: Reader) -> Result<Step, Refusal> {
         let found = unless_left(self.left(), reader.found()).await?;
         let wire = self.request.wire();
         let worker = &self.request.worker;
@@ -70,7 +70,7 @@ impl<C: Client> Exchange<'_, C> {
             false => Step::LookUp,
         };
         let provenance = Provenance::fetched(CacheStatus::collapsed(ask.why), None);
-        let refreshes = self.request.may_substitute(&ask).then(|| Box::new(ask.clone()));
+        let refreshes = self.request.may_substitute(&ask).then(|| ask.clone());
         let held = match found {
             Found::Stream(head) if !head.matches(&wire) => return Ok(Step::LookUp),
             Found::Stream(head) if !self.may_share(&head) => {
@@ -92,12 +92,12 @@ impl<C: Client> Exchange<'_, C> {
             Found::Settled(Settled::Part(partial)) => Held::Part(partial),
             // It was for the request that led, so each request is fetched by itself.
             Found::Settled(Settled::Uncacheable) => return Ok(Step::LookUpAlone),
-            Found::Settled(Settled::Declined(status)) => return Ok(self.declined(ask, status)),
+            Found::Settled(Settled::Declined(status)) => return Ok(self.declined(&ask, status)),
             // Its core has ended, the origin has not: ask it.
             Found::Settled(Settled::Failed(Fault::Abandoned)) => return Ok(Step::LookUp),
             Found::Settled(Settled::Failed(fault)) => {
                 worker.io.counters.upstream_errors.add(1);
-                return self.failed(ask, fault);
+                return self.failed(&ask, fault);
             }
         };
         if !held.head().matches(&wire) {
@@ -114,7 +114,8 @@ impl<C: Client> Exchange<'_, C> {
         worker.io.counters.collapsed.add(1);
         // Parts were in the store before, a whole response has just come.
         let is_aged = matches!(held, Held::Part(_));
-        Ok(Step::Serve(Serving { held, provenance: Provenance { is_aged, ..provenance } }))
+        let provenance = Provenance { is_aged, ..provenance };
+        Ok(Step::Serve(Box::new(Serving { held, provenance })))
     }
 
     /// Waits for the end of a response that refreshes a stored response. If the new response breaks
@@ -128,7 +129,7 @@ impl<C: Client> Exchange<'_, C> {
         let most = self.request.worker.io.limits().limits.stream_window_bytes;
         match unless_left(self.left(), streaming.reader.ended(most)).await? {
             Some(Settled::Failed(Fault::Abandoned)) => Ok(Step::LookUp),
-            Some(Settled::Failed(fault)) => self.failed(*ask, fault),
+            Some(Settled::Failed(fault)) => self.failed(&ask, fault),
             _ => Ok(Step::Stream(streaming)),
         }
     }
@@ -147,7 +148,7 @@ impl<C: Client> Exchange<'_, C> {
         if is_shared && let Some(stored) = self.request.look_again(ask.uri) {
             fetch.lead.settle(Settled::Stored(stored.clone()));
             let provenance = Provenance::stored(CacheStatus::HIT);
-            return Ok(Step::Serve(Serving { held: Held::Whole(stored), provenance }));
+            return Ok(Step::Serve(Box::new(Serving { held: Held::Whole(stored), provenance })));
         }
         let (request, left) = (&self.request, self.left());
         let message = request.message(Purpose::Store(ask));
@@ -176,24 +177,24 @@ impl<C: Client> Exchange<'_, C> {
                 let _ = unanswered(&request.worker.io, fault);
                 let Fetch { ask, lead } = fetch;
                 lead.settle(Settled::Failed(fault));
-                self.failed(ask, fault)
+                self.failed(&ask, fault)
             }
         }
     }
 
     /// The origin gave no answer: serves a stale response if a rule allows it.
-    pub(crate) fn failed(&self, ask: Ask, fault: Fault) -> Result<Step, Refusal> {
-        match self.request.stale_substitute(&ask, Failure::Unreachable) {
-            Some(serving) => Ok(Step::Serve(serving)),
+    pub(crate) fn failed(&self, ask: &Ask, fault: Fault) -> Result<Step, Refusal> {
+        match self.request.stale_substitute(ask, Failure::Unreachable) {
+            Some(serving) => Ok(Step::Serve(Box::new(serving))),
             None => Err(Refusal::Fault(fault)),
         }
     }
 
     /// The origin answered another's request with an error: serves a stale response if a rule
     /// allows it, or fetches this request by itself.
-    pub(crate) fn declined(&self, ask: Ask, status: u16) -> Step {
-        match self.request.stale_substitute(&ask, Failure::Status(status)) {
-            Some(serving) => Step::Serve(serving),
+    pub(crate) fn declined(&self, ask: &Ask, status: u16) -> Step {
+        match self.request.stale_substitute(ask, Failure::Status(status)) {
+            Some(serving) => Step::Serve(Box::new(serving)),
             None => Step::LookUpAlone,
         }
     }
@@ -201,7 +202,7 @@ impl<C: Client> Exchange<'_, C> {
 
 /// Starts a revalidation, unless another fetch of the key is in flight. The client has its stale
 /// answer already (RFC 5861, 3).
-pub(crate) fn revalidate<C: Client>(exchange: &Exchange<'_, C>, ask: Ask) {
+pub(crate) fn revalidate<C: Client>(exchange: &Exchange<'_, C>, ask: Box<Ask>) {
     let Joined::Lead(lead) = exchange.join(&ask) else { return };
     runtime::spawn_detached(in_background(exchange.request.clone(), Fetch { ask, lead }));
 }

@@ -403,15 +403,12 @@ impl Request {
         of_store && self.rules().is_some()
     }
 
-    /// A head that is about to be stored, with what several forms need if there may be some.
-    pub(super) fn with_forms(&self, head: Head, bytes: Option<u64>) -> Head {
-        let Some(rules) = self.rules() else { return head };
+    /// How the body of a response that is about to be stored is coded, if there may be several
+    /// forms of it.
+    pub(super) fn source(&self, head: &Head, bytes: Option<u64>) -> Option<Source> {
         // A part has the length of the part.
         let bytes = if head.part().is_some() { None } else { bytes };
-        match rules.source(head.status, &head, bytes) {
-            Some(source) => head.in_several_forms(source, &self.wire()),
-            None => head,
-        }
+        self.rules()?.source(head.status, head, bytes)
     }
 
     /// The new head of a stored response of which there may be several forms. How its body is coded

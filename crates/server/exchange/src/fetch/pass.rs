@@ -189,7 +189,7 @@ impl<C: Client> Exchange<'_, C> {
                 let own_lines = request.cookie_lines(&answer);
                 let provenance =
                     Provenance { own_lines, ..Provenance::fetched(cache_status, None) };
-                Ok(Step::Serve(Serving { held: Held::Whole(updated), provenance }))
+                Ok(Step::Serve(Box::new(Serving { held: Held::Whole(updated), provenance })))
             }
         }
     }
@@ -217,7 +217,6 @@ async fn answered<C: Client>(
     let cache_status = CacheStatus::forwarded(Outcome::Miss, why, Some(head.status)).stored();
     let upstream = answer.body.address();
     let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
-    let head = Arc::new(head);
     let uri = request.uri_key();
     let place = worker.cache.place(uri, &head, &request.wire(), request.key_parts());
     let mut first = Vec::new();

@@ -32,8 +32,9 @@ use crate::step::{Ask, Fetch, Held, Provenance, Serving, Step, Streaming, Unshar
 /// The step that follows an answer, for the request that led the fetch.
 type Next = Result<Step, Refusal>;
 
-/// A head to be stored, and the lines that only the first client gets.
-pub(super) type Prepared = (Head, Vec<u8>);
+/// A head to be stored, and the lines that only the first client gets. The head is shared at once,
+/// because it is large.
+pub(super) type Prepared = (Arc<Head>, Vec<u8>);
 
 impl Fetch {
     /// Settles the flight, changes the store, and returns the next step.
@@ -44,7 +45,7 @@ impl Fetch {
         }
         if let Some(serving) = request.stale_substitute(&self.ask, Failure::Status(status)) {
             self.lead.settle(Settled::Declined(status));
-            return Ok(Step::Serve(serving));
+            return Ok(Step::Serve(Box::new(serving)));
         }
         let storable = request.storable(&self.ask, &answer, self.lead.began());
         match (storable, self.ask.what) {
@@ -122,7 +123,7 @@ impl Fetch {
         });
         let (watch, _) = watch.ok_or(Some(Newer::Older.explain().token))?;
         let lead = cache.flights.alone(of.key, began, watch).shared();
-        Ok((Fetch { ask, lead }, storable))
+        Ok((Fetch { ask: Box::new(ask), lead }, storable))
     }
 
     /// The status of a response that is being stored, unless its URI has changed already.
@@ -203,7 +204,7 @@ impl Fetch {
             }
         }
         let provenance = Provenance { upstream, own_lines, ..Provenance::stored(cache_status) };
-        Ok(Step::Serve(Serving { held, provenance }))
+        Ok(Step::Serve(Box::new(Serving { held, provenance })))
     }
 
     /// Stores a response: at once if all of it has come, otherwise by a task that fills it while
@@ -221,7 +222,6 @@ impl Fetch {
         let cache_status = self.status(outcome, answer.head.status());
         let provenance =
             Provenance { own_lines, ..Provenance::fetched(cache_status, answer.body.address()) };
-        let head = Arc::new(head);
         // The response may vary by other fields than the last one did.
         let place = worker.cache.place(self.ask.uri, &head, &request.wire(), request.key_parts());
         let place = place.instead_of(self.ask.key);
@@ -240,7 +240,7 @@ impl Fetch {
                 let entry = Entry::Response(Arc::clone(&stored));
                 worker.cache.insert(self.lead.watch(), &place, entry);
                 self.lead.settle(Settled::Stored(Arc::clone(&stored)));
-                Ok(Step::Serve(Serving { held: Held::Whole(stored), provenance }))
+                Ok(Step::Serve(Box::new(Serving { held: Held::Whole(stored), provenance })))
             }
             Ok(_) => {
                 let into = head.part().map_or(Into::Whole, Into::Part);
@@ -251,7 +251,7 @@ impl Fetch {
                 let filling = Filling { place, head: Arc::clone(&head), into, kept };
                 let Fetch { ask, lead } = self;
                 let reader = filling.start(worker, lead, answer.body, first);
-                let refreshes = request.may_substitute(&ask).then(|| Box::new(ask));
+                let refreshes = request.may_substitute(&ask).then_some(ask);
                 let streaming = Streaming { reader, head, provenance, refreshes };
                 Ok(Step::Stream(Box::new(streaming)))
             }
@@ -466,11 +466,13 @@ impl Request {
         self.snapshot.via.append_to_response(&mut *via, head.version);
         let mut prepared = Head::new(status, &via, kept, meta, resource);
         (prepared.varies, prepared.announced_length) = (varies, length);
-        let prepared = match part {
-            Some(part) => prepared.of_part(part),
-            None => prepared,
-        };
-        Ok((self.with_forms(prepared, length), own_lines))
+        if let Some(part) = part {
+            prepared = prepared.of_part(part);
+        }
+        if let Some(source) = self.source(&prepared, length) {
+            prepared = prepared.in_several_forms(source, &self.wire());
+        }
+        Ok((Arc::new(prepared), own_lines))
     }
 
     /// Whether a peer may have left out the tags. Reverse listeners do not show tags to clients,

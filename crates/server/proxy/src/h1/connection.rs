@@ -236,7 +236,8 @@ async fn exchange(
     incoming: Incoming,
 ) -> Ended {
     let Incoming { head: shared, key, rest, unsent } = incoming;
-    let (io, stream, head) = (&worker.io, &accepted.stream, shared.head());
+    let (io, stream) = (&worker.io, &accepted.stream);
+    let head = shared.head();
     let _busy = io.counters.connections_busy.while_here();
     let mut client = ClientStream::new(io, stream);
     // TLS may have accepted bytes that are not on the wire.
@@ -256,10 +257,10 @@ async fn exchange(
     };
     let named = panics::Serving::head(&head);
     let client_address = listener.client(accepted.peer, &head);
-    let mut request = Request::new(worker, listener, client_address, Rc::clone(&shared));
-    request.note_key(key);
     let ending = {
+        let request = Request::new(worker, listener, client_address, Rc::clone(&shared));
         let mut exchange = Exchange::new(request, connection, &mut client, &body);
+        exchange.note_key(key);
         exchange.serve_request(&mut body).await
     };
     named.done();
