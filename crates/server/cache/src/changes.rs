@@ -115,6 +115,12 @@ pub struct Made {
 #[must_use = "they are durable only after Changes::durable"]
 pub struct Changes(Vec<Made>);
 
+impl FromIterator<Made> for Changes {
+    fn from_iter<I: IntoIterator<Item = Made>>(made: I) -> Changes {
+        Changes(made.into_iter().collect())
+    }
+}
+
 impl Changes {
     /// One change.
     pub fn of(made: Made) -> Changes {
@@ -145,34 +151,33 @@ impl Changes {
 
     /// Waits, for a bounded time, until no crash brings the old state back and no other process
     /// serves it. Returns whether the changes are durable on a disk.
-    pub async fn durable(self, shared: &Cache) -> bool {
-        let left = self.not_durable().await;
-        if left.is_empty() {
+    pub async fn durable(mut self, shared: &Cache) -> bool {
+        self.wait_for_disk().await;
+        if self.is_empty() {
             return true;
         }
-        let notices = left.iter().map(|(notice, _)| notice);
-        if let Some(taken) = shared.handover.send(notices).await {
+        if let Some(taken) = shared.handover.send(self.0.iter().map(|made| &made.notice)).await {
             return taken;
         }
         // No process takes over. But our disk may have been handed over and come back meanwhile.
         let rounds = shared.handover.rounds();
         let mut again = Changes::default();
-        for (notice, of) in &left {
+        for Made { notice, rounds: of, .. } in &self.0 {
             if *of == rounds || shared.disk().is_none() {
                 return false;
             }
             again.push(shared.apply(notice));
         }
-        again.not_durable().await.is_empty()
+        again.wait_for_disk().await;
+        again.is_empty()
     }
 
-    /// Waits for the disk. Returns the changes that are not durable, and the rounds in which they
-    /// were made.
-    async fn not_durable(self) -> Vec<(Notice, u64)> {
+    /// Waits for the disk, and leaves the changes that are not durable there.
+    async fn wait_for_disk(&mut self) {
         let deadline = time::now() + DURABLE_WAIT_MAX;
-        let mut left = Vec::new();
-        for Made { notice, pending, rounds } in self.0 {
-            let durable = match pending {
+        let mut at = 0;
+        while let Some(made) = self.0.get_mut(at) {
+            let is_durable = match made.pending.take() {
                 Some(pending) => {
                     let patience = deadline.since(time::now());
                     let durable = time::timeout(patience, pending.durable()).await;
@@ -180,11 +185,11 @@ impl Changes {
                 }
                 None => false,
             };
-            if !durable {
-                left.push((notice, rounds));
+            match is_durable {
+                true => drop(self.0.remove(at)),
+                false => at += 1,
             }
         }
-        left
     }
 }
 

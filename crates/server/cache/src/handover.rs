@@ -52,10 +52,10 @@ impl Handover {
     /// Sends changes to the successor. Returns whether they are durable there; `None`: there is
     /// none. Waits until the successor serves, or fails.
     pub async fn send(&self, notices: impl Iterator<Item = &Notice>) -> Option<bool> {
-        let (taken, mut answer) = inbox(1);
-        {
+        let mut answer = {
             let queue = self.queue();
             let queue = queue.as_ref()?;
+            let (taken, answer) = inbox(1);
             let mut encoded = Vec::new();
             notices.for_each(|notice| notice.encode(&mut encoded));
             let notices = encoded;
@@ -63,7 +63,8 @@ impl Handover {
             {
                 return Some(false);
             }
-        }
+            answer
+        };
         Some(answer.recv().await.unwrap_or(false))
     }
 

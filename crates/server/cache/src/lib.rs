@@ -40,7 +40,7 @@ pub mod stored;
 pub mod variants;
 pub mod watch;
 
-pub use lookup::FIGURES;
+pub use lookup::{FIGURES, Own};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -16,6 +16,15 @@ use crate::stored::{Entry, Wire};
 use crate::watch::Watch;
 use crate::{Cache, Look, Lookup, Query};
 
+/// What the request that changes a URI knows of the URI.
+#[derive(Debug)]
+pub struct Own<'w> {
+    /// The key of the URI.
+    pub key: Key,
+    /// The request's watch of the URI, if its response may be stored.
+    pub watch: Option<&'w mut Watch>,
+}
+
 impl Cache {
     /// Reserves room for bytes of a body that is arriving; false if there is no room.
     pub fn take_arriving(&self, bytes: u64) -> bool {
@@ -161,21 +170,23 @@ impl Cache {
     }
 
     /// Invalidates the stored responses of a URI (RFC 9111, 4.4) and the fetches in flight for it.
-    /// `own` is the watch of the request that made the change. `peers_know`: all peers have seen
-    /// the change themselves. Await the result before the change is acknowledged.
+    /// `own` comes from the request that made the change. `peers_know`: all peers have seen the
+    /// change themselves. Await the result before the change is acknowledged.
     pub fn invalidate(
         &self,
         changed: StoredUri<'_>,
-        own: Option<&mut Watch>,
+        own: Option<Own<'_>>,
         peers_know: bool,
     ) -> Made {
-        let (uri, rounds) = (self.uri_key(changed), self.handover.rounds());
-        let url = changed.url();
+        let (key, watch) = own.map(|own| (own.key, own.watch)).unzip();
+        let uri = key.unwrap_or_else(|| self.uri_key(changed));
+        debug_assert_eq!(uri, self.uri_key(changed), "the key is that of the URI");
+        let (rounds, url) = (self.handover.rounds(), changed.url());
         if !peers_know {
             // A request that finds nothing from here on must not get the old response of a peer.
             self.doubts.note(Concerns::Url(&url), time::wall_ms());
         }
-        match own {
+        match watch.flatten() {
             Some(watch) => watch.change(),
             None => self.watches.change(&uri),
         }

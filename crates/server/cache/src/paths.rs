@@ -12,8 +12,8 @@ use store::{Concerns, Mark};
 use crate::Cache;
 use crate::changes::Changes;
 use crate::key::StoredUri;
+use crate::lookup::Own;
 use crate::realm::Realm;
-use crate::watch::Watch;
 
 /// The path and query of a URL as its routes store it and, if that is another, as it was requested.
 #[derive(Clone, Copy, Debug)]
@@ -61,21 +61,18 @@ impl Cache {
         (last.expect("a URL is stored under a path"), changes)
     }
 
-    /// [`Cache::invalidate`] of a URL. `own` is a watch of the first of its paths.
+    /// [`Cache::invalidate`] of a URL. `own` belongs to the first of its paths.
     pub fn invalidate_url(
         &self,
         realm: Realm,
         authority: &[u8],
         paths: Paths<'_>,
-        mut own: Option<&mut Watch>,
+        mut own: Option<Own<'_>>,
         peers_know: bool,
     ) -> Changes {
-        let mut changes = Changes::default();
-        for path in paths.each() {
-            let uri = StoredUri::new(realm, authority, path);
-            changes.push(self.invalidate(uri, own.take(), peers_know));
-        }
-        changes
+        let invalidated =
+            |path| self.invalidate(StoredUri::new(realm, authority, path), own.take(), peers_know);
+        paths.each().map(invalidated).collect()
     }
 }
 
@@ -103,7 +100,13 @@ mod tests {
         let other = cache.watches.watch(key(paths[0]));
         let stored = [Cow::Borrowed(paths[1])];
         let both = Paths::new(paths[0], &stored);
-        drop(cache.invalidate_url(realm, b"H", both, Some(&mut own), true));
+        drop(cache.invalidate_url(
+            realm,
+            b"H",
+            both,
+            Some(Own { key: key(paths[1]), watch: Some(&mut own) }),
+            true,
+        ));
         assert!(!own.is_overtaken() && other.is_overtaken());
         let there = paths.map(|path| cache.store.peek(&key(path)).is_some());
         assert_eq!(there, [false, false, true]);

@@ -52,7 +52,13 @@ impl<'u> StoredUri<'u> {
     /// As purges name it. It has no scheme and no kind of listener: purging a URL removes it
     /// wherever it is stored.
     pub fn url(&self) -> Vec<u8> {
-        [&normal_authority(self.realm, self.authority), self.path].concat()
+        let authority = self.realm.without_port(self.authority);
+        let mut url = Vec::with_capacity(authority.len() + self.path.len());
+        url.extend_from_slice(authority);
+        url.make_ascii_lowercase();
+        url.extend_from_slice(self.path);
+        debug_assert!(url.starts_with(&normal_authority(self.realm, self.authority)));
+        url
     }
 }
 

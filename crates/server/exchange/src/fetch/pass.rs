@@ -11,9 +11,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use cache::Own;
 use cache::paths::Paths;
 use cache::stored::Wire;
-use cache::watch::Watch;
+use cache::watch::{Stamp, Watch};
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
@@ -56,11 +57,14 @@ pub(crate) async fn pass<C: Client>(
     unshared: &Option<Unshared>,
 ) -> Result<Passed, Refusal> {
     let mut message = exchange.request.message(Purpose::Pass(body.length()));
-    let own = own_watch(&exchange.request);
+    let own = own_stamp(exchange);
     if is_held(exchange, body) {
-        let trailers = exchange.request.passes_trailers();
-        let held = runtime::boxed(hold(body, &mut message, trailers)).await;
+        let held = runtime::boxed(hold(body, &mut message)).await;
         held.map_err(|fault| unanswered(&exchange.request.worker.io, fault))?;
+        let trailers = body.trailers();
+        if !trailers.is_empty() && exchange.request.passes_trailers() {
+            message.push_trailers(&trailers);
+        }
     } else if exchange.has_body {
         let passing = with_body(exchange, Passing { message: &message, why }, body, own);
         return runtime::boxed(passing).await.map(Passed::Ended);
@@ -137,15 +141,8 @@ fn is_held<C: Client>(exchange: &Exchange<'_, C>, body: &C::Body) -> bool {
     exchange.has_body && is_short && (is_repeatable || body.has_come()) && !body.is_awaited()
 }
 
-async fn hold(
-    body: &mut impl RequestBody,
-    message: &mut upstream::Request,
-    passes_trailers: bool,
-) -> Result<(), Fault> {
+async fn hold(body: &mut impl RequestBody, message: &mut upstream::Request) -> Result<(), Fault> {
     while !body.pull(&mut |data| message.push_content(data)).await? {}
-    if passes_trailers {
-        message.push_trailers(&body.trailers());
-    }
     Ok(())
 }
 
@@ -195,24 +192,30 @@ impl<C: Client> Exchange<'_, C> {
     }
 }
 
-/// The watch of a POST, which may store its response. It begins before the request is sent.
-fn own_watch(request: &Request) -> Option<Watch> {
+/// The state of a URI and the purges, before a request is sent.
+type Before = (Stamp, Generation);
+
+/// The state before a POST, which may store its response.
+fn own_stamp<C: Client>(exchange: &Exchange<'_, C>) -> Option<Before> {
+    let (request, began) = (&exchange.request, exchange.began);
     let stores = request.method() == Method::Post && request.to().stores_as_sent;
-    stores.then(|| request.worker.cache.watches.watch(request.uri_key()))
+    stores.then(|| (request.worker.cache.watches.stamp(&request.uri_key()), began))
 }
+
+/// A response to POST that is to be stored.
+type ForGet = (Prepared, Watch);
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
 async fn answered<C: Client>(
     exchange: &mut Exchange<'_, C>,
     mut answer: Answer,
     why: Forward,
-    own: Option<Watch>,
+    own: Option<ForGet>,
 ) -> Result<Ending, Refusal> {
-    let (request, began) = (&exchange.request, exchange.began);
-    let stored = own.and_then(|watch| Some((post_for_get(request, began, &answer)?, watch)));
-    let Some(((head, own_lines), watch)) = stored else {
+    let Some(((head, own_lines), watch)) = own else {
         return Ok(exchange.relay(&mut answer, why, None).await);
     };
+    let request = &exchange.request;
     let worker = &request.worker;
     let cache_status = CacheStatus::forwarded(Outcome::Miss, why, Some(head.status)).stored();
     let upstream = answer.body.address();
@@ -229,18 +232,18 @@ async fn answered<C: Client>(
     Ok(exchange.stream(Streaming { reader, head, provenance, refreshes: None }).await)
 }
 
-/// The head under which a response to POST is stored for later GETs.
-fn post_for_get(request: &Request, began: Generation, answer: &Answer) -> Option<Prepared> {
-    if request.method() != Method::Post {
-        return None;
-    }
+/// How a response to POST is stored for later GETs, if it may be and if its URI is as before.
+fn post_for_get(request: &Request, answer: &Answer, (stamp, began): Before) -> Option<ForGet> {
+    debug_assert_eq!(request.method(), Method::Post, "only a POST takes the stamp of its URI");
     let (fields, head) = (request.wire(), answer.head.head());
     let (asked, got) = (request.asked(&fields), Wire(head.fields));
     let response = Response { status: head.status, fields: &got };
     let (policy, target) = (&request.policy_for_cookies(), target_uri(request.to()));
     let storable =
         caching::may_store_post(&asked, &response, instants(answer), policy, &target).ok()?;
-    request.prepare(answer, storable, began).ok()
+    let prepared = request.prepare(answer, storable, began).ok()?;
+    let (watch, is_late) = request.worker.cache.watches.watch_since(request.uri_key(), stamp)?;
+    (!is_late).then_some((prepared, watch))
 }
 
 fn target_uri(to: &Destination) -> TargetUri<'_> {
@@ -249,9 +252,10 @@ fn target_uri(to: &Destination) -> TargetUri<'_> {
 }
 
 /// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is the
-/// response to an earlier request, not even after a crash. `own` is the watch of the request
-/// itself, which its own change does not affect.
-async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) -> Option<Watch> {
+/// response to an earlier request, not even after a crash. `own` is the state before a POST,
+/// whose own change does not affect the response that is stored for it.
+async fn invalidate(request: &Request, answer: &Answer, own: Option<Before>) -> Option<ForGet> {
+    let mut own = own.and_then(|before| post_for_get(request, answer, before));
     let head = answer.head.head();
     if !caching::invalidates(request.method_bytes(), head.status) {
         return own;
@@ -260,12 +264,12 @@ async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) 
     let (cache, to) = (&worker.cache, request.to());
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
     let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
-    let change =
-        |requested: &[u8], stored: &[Cow<'_, [u8]>], own: Option<&mut Watch>, peers_know| {
-            let paths = Paths::new(requested, stored);
-            cache.invalidate_url(to.realm, to.authority(), paths, own, peers_know)
-        };
-    let remove = |own: Option<&mut Watch>| {
+    let change = |requested: &[u8], stored: &[Cow<'_, [u8]>], own: Option<Own<'_>>, peers_know| {
+        let paths = Paths::new(requested, stored);
+        cache.invalidate_url(to.realm, to.authority(), paths, own, peers_know)
+    };
+    let remove = |own: Option<&mut ForGet>| {
+        let own = Own { key: request.uri_key(), watch: own.map(|(_, watch)| watch) };
         // Its own path comes first, and after it those of other routes that it could have taken.
         let own_path = [Cow::Borrowed(to.stored_path())];
         let mut all = Vec::new();
@@ -274,7 +278,7 @@ async fn invalidate(request: &Request, answer: &Answer, mut own: Option<Watch>) 
             all.dedup();
         }
         let stored = if all.is_empty() { &own_path[..] } else { &all };
-        let mut changes = change(to.path(), stored, own, peers_know);
+        let mut changes = change(to.path(), stored, Some(own), peers_know);
         for path in &locations {
             let stored = request.stored_paths(reading::Reading::of(to.authority(), path));
             changes.append(change(path, &stored, None, false));
@@ -422,7 +426,7 @@ async fn with_body<C: Client>(
     exchange: &mut Exchange<'_, C>,
     Passing { message, why }: Passing<'_>,
     body: &mut C::Body,
-    mut own: Option<Watch>,
+    own: Option<Before>,
 ) -> Result<Ending, Refusal> {
     let worker = Rc::clone(&exchange.request.worker);
     let unanswered = |fault| unanswered(&worker.io, fault);
@@ -439,7 +443,7 @@ async fn with_body<C: Client>(
         // Over HTTP/1 no upstream says that it has not processed a request.
         sent.is_lost |= upstream.may_switch();
         let passing = Passing { message, why };
-        let bodies = (&mut *body, &mut sent, &mut own);
+        let bodies = (&mut *body, &mut sent, own);
         match with_body_on(exchange, passing, upstream, bodies).await {
             Ok(result) => return result,
             Err((fault, _, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
@@ -465,7 +469,7 @@ async fn with_body_on<C: Client>(
     exchange: &mut Exchange<'_, C>,
     Passing { message, why }: Passing<'_>,
     upstream: Box<Upstream>,
-    (body, sent, own): (&mut C::Body, &mut Sent, &mut Option<Watch>),
+    (body, sent, own): (&mut C::Body, &mut Sent, Option<Before>),
 ) -> Result<Result<Ending, Refusal>, (Fault, bool, Box<Upstream>)> {
     let worker = Rc::clone(&exchange.request.worker);
     let request_ms = time::wall_ms();
@@ -484,7 +488,7 @@ async fn with_body_on<C: Client>(
     let read = HeadRead { head, reading };
     let mut answer = upstream::answer(&worker.upstreams, upstream, read, method, request_ms);
     exchange.request.apply_rules(&mut answer);
-    let own = invalidate(&exchange.request, &answer, own.take()).await;
+    let own = invalidate(&exchange.request, &answer, own).await;
     if matches!(pump.sent, Some(Ok(()))) {
         return Ok(answered(exchange, answer, why, own).await);
     }
