@@ -189,8 +189,9 @@ fn days_in_month(year: u32, month: u32) -> u32 {
     }
 }
 
-/// Days of 400 years, and days from 1 March of the year 0 to 1970.
+/// Days of 400 years.
 const DAYS_OF_ERA: u64 = 146_097;
+/// Days from 1 March of the year 0 to 1970.
 const DAYS_BEFORE_1970: u64 = 719_468;
 
 /// Days since 1970-01-01 of a date of the Gregorian calendar (Hinnant, "chrono-compatible

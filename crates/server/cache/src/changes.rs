@@ -175,9 +175,9 @@ impl Changes {
     /// Waits for the disk, and leaves the changes that are not durable there.
     async fn wait_for_disk(&mut self) {
         let deadline = time::now() + DURABLE_WAIT_MAX;
-        let mut at = 0;
-        while let Some(made) = self.0.get_mut(at) {
-            let is_durable = match made.pending.take() {
+        let mut left = 0;
+        for at in 0..self.0.len() {
+            let is_durable = match self.0[at].pending.take() {
                 Some(pending) => {
                     let patience = deadline.since(time::now());
                     let durable = time::timeout(patience, pending.durable()).await;
@@ -185,11 +185,12 @@ impl Changes {
                 }
                 None => false,
             };
-            match is_durable {
-                true => drop(self.0.remove(at)),
-                false => at += 1,
+            if !is_durable {
+                self.0.swap(left, at);
+                left += 1;
             }
         }
+        self.0.truncate(left);
     }
 }
 

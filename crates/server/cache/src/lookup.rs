@@ -16,7 +16,8 @@ use crate::stored::{Entry, Wire};
 use crate::watch::Watch;
 use crate::{Cache, Look, Lookup, Query};
 
-/// What the request that changes a URI knows of the URI.
+/// What the request that changes a URI knows of the URI. If the URI has several paths, the key and
+/// the watch are those of the first one.
 #[derive(Debug)]
 pub struct Own<'w> {
     /// The key of the URI.

@@ -212,8 +212,9 @@ pub(crate) fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     receive(fd, buf, libc::MSG_PEEK)
 }
 
-// The three system calls of each request are made by their numbers. The C library's functions allow
-// the thread to be cancelled during the call, which doubles their cost in user space.
+// Receives and sends are made by the numbers of their system calls. The C library's functions allow
+// the thread to be cancelled during the call, which doubles their cost in user space. A library that
+// is loaded before the C library does not see these calls. Each argument has the size of a register.
 
 fn receive(fd: RawFd, buf: &mut [u8], flags: i32) -> io::Result<usize> {
     let (bytes, none) = (buf.as_mut_ptr(), std::ptr::null_mut::<u8>());
@@ -240,7 +241,8 @@ pub(crate) fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::
     // An int with musl.
     message.msg_iovlen = bufs.len().min(BUFFERS_MAX) as _;
     let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
-    // SAFETY: the message names `bufs`, which live until the call returns.
+    // SAFETY: the message names `bufs`, which live until the call returns. The kernel reads it with
+    // its padding, which is zero.
     counted(|| unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) as isize })
 }
 

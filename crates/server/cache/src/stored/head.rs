@@ -63,7 +63,8 @@ thread_local! {
     static LAST: Cell<(Vec<u8>, Vec<Span>)> = Cell::default();
 }
 
-/// No more than this is kept. The number of spans is bounded by that of the fields.
+/// The largest memory that is kept for the next head. The number of spans is bounded by that of the
+/// fields.
 const LAST_BYTES_MAX: usize = 16 << 10;
 
 /// The exchange that fetched or confirmed a stored response.

@@ -54,7 +54,7 @@ pub(super) async fn explained(
 ) -> Explained {
     let client = question.listener.client(question.peer, &head.head());
     let mut asked = Asked::new(worker, &question.listener, client, Rc::new(head));
-    (asked.snapshot, asked.look) = (snapshot, Look::Peek);
+    (asked.snapshot, asked.look, asked.id) = (snapshot, Look::Peek, None);
     let cache = &worker.cache;
     let keyed = Keyed::of(&asked);
     if let Some(key) = keyed.uri {

@@ -242,8 +242,10 @@ fn post_for_get(request: &Request, answer: &Answer, (stamp, began): Before) -> O
     let storable =
         caching::may_store_post(&asked, &response, instants(answer), policy, &target).ok()?;
     let prepared = request.prepare(answer, storable, began).ok()?;
-    let (watch, is_late) = request.worker.cache.watches.watch_since(request.uri_key(), stamp)?;
-    (!is_late).then_some((prepared, watch))
+    let (cache, uri) = (&request.worker.cache, request.uri_key());
+    let (watch, is_late) = cache.watches.watch_since(uri, stamp)?;
+    let is_newest = || began == cache.purges.now() && request.is_newest(uri, &prepared.0);
+    (!is_late || is_newest()).then_some((prepared, watch))
 }
 
 fn target_uri(to: &Destination) -> TargetUri<'_> {

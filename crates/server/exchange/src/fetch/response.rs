@@ -361,7 +361,7 @@ impl Request {
     /// Whether a response is newer than the stored response whose place it would take, and whose
     /// fetch overlaps with its own. If nothing is there, what was stored meanwhile may have gone
     /// already.
-    fn is_newest(&self, uri: Key, head: &Head) -> bool {
+    pub(super) fn is_newest(&self, uri: Key, head: &Head) -> bool {
         let (cache, now_ms) = (&self.worker.cache, time::wall_ms());
         let place = cache.place(uri, head, &self.wire(), self.key_parts());
         let there = cache.store.peek(&place.key);

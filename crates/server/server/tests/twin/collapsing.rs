@@ -136,8 +136,25 @@ fn a_response_to_post_that_says_so_answers_a_get() {
     });
 }
 
-/// A field that `no-cache` or `private` names is only for the client that sent the request. The
-/// fields of a proxy are for us alone.
+/// A response to GET is stored while the POST waits for its own, which is newer.
+#[test]
+fn a_response_to_post_takes_the_place_of_an_overlapping_one() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/post?size=9&cc=max-age=60&location=1&delay=4000";
+        let first = spawned(target, "");
+        sleep(Duration::from_secs(2)).await;
+        let post =
+            format!("POST {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello");
+        let got = Client::new().await.ask(post.as_bytes()).await;
+        assert!(got.field("cache-status").unwrap().ends_with("; stored"), "{got:?}");
+        assert_eq!(first.await.body.len(), 9);
+        assert_eq!(Client::new().await.get(target, "").await.body, b"hello");
+        assert_eq!(world.origin.count(target), 2);
+    });
+}
+
+/// A field that `no-cache` or `private` names is only for the client that sent the request. No
+/// client gets the fields that concern the connection to a proxy.
 #[test]
 fn a_field_for_one_client_reaches_only_that_client() {
     each_way(reverse, async |world: Rc<World>| {
