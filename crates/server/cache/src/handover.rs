@@ -15,12 +15,18 @@ use crate::changes::Notice;
 #[derive(Debug, Default)]
 pub struct Handover {
     /// The successor may serve: nothing stored here is valid any more.
-    left: AtomicBool,
+    left: Left,
     /// Counts starts and ends.
     rounds: AtomicU64,
     /// Changes for the successor, while there is one.
     queue: Mutex<Option<mpsc::Sender<Waiting>>>,
 }
+
+/// Two cache lines apart from its neighbours, to avoid false sharing: every look-up reads it, and
+/// purges and stored responses write beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Left(AtomicBool);
 
 /// Changes waiting to be sent.
 pub struct Waiting {
@@ -41,7 +47,7 @@ impl Handover {
     /// Whether nothing stored here may be served any more.
     #[inline]
     pub fn is_left(&self) -> bool {
-        self.left.load(Ordering::Acquire)
+        self.left.0.load(Ordering::Acquire)
     }
 
     /// How often a handover has started or been abandoned.
@@ -70,7 +76,7 @@ impl Handover {
 
     /// Sets whether nothing stored here may be served any more.
     pub fn set_left(&self, left: bool) {
-        self.left.store(left, Ordering::Release);
+        self.left.0.store(left, Ordering::Release);
     }
 
     /// Starts to queue changes.
@@ -92,5 +98,22 @@ impl Handover {
     /// No code in this file panics while it holds the lock.
     fn queue(&self) -> MutexGuard<'_, Option<mpsc::Sender<Waiting>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::Handover;
+
+    #[test]
+    fn the_flag_of_each_look_up_shares_no_line_with_what_purges_write() {
+        let line = |offset: usize| offset / 64;
+        let flag = line(offset_of!(Handover, left));
+        assert!(align_of::<Handover>() >= 64);
+        assert_ne!(line(offset_of!(Handover, rounds)), flag);
+        assert_ne!(line(offset_of!(Handover, queue)), flag);
+        assert_ne!(line(size_of::<Handover>()), flag, "nor with what follows");
     }
 }

@@ -12,17 +12,20 @@ use crate::s3fifo::{Gone, Policy, Slot};
 /// Slots checked per insertion while objects of an older generation remain.
 const SWEEP_SLOTS_PER_INSERT: usize = 8;
 
+/// A hit of one core takes from another core the cache line of the lock, and no other line of the
+/// shard: the counters of hits and misses, which come first, are in that line.
+#[repr(C)]
 pub(crate) struct Shard<V> {
-    policy: Policy<Stored<V>>,
+    /// Without the current contents, which [`crate::Store::counters`] adds.
+    pub(crate) counters: Counters,
     index: HashTable<Slot>,
+    policy: Policy<Stored<V>>,
     bytes_max: u64,
-    /// Objects of other generations count as removed.
-    generation: u32,
     /// Objects of older generations that still take memory.
     outdated: usize,
     sweep_at: usize,
-    /// Without the current contents, which [`crate::Store::counters`] adds.
-    pub(crate) counters: Counters,
+    /// Objects of other generations count as removed.
+    generation: u32,
 }
 
 pub(crate) struct Stored<V> {
@@ -38,13 +41,13 @@ impl<V> Shard<V> {
         let mut policy = Policy::new(bytes_max);
         policy.reserve(objects_expected);
         Shard {
-            policy,
+            counters: Counters::default(),
             index: HashTable::with_capacity(objects_expected),
+            policy,
             bytes_max,
-            generation: 0,
             outdated: 0,
             sweep_at: 0,
-            counters: Counters::default(),
+            generation: 0,
         }
     }
 

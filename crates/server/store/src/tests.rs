@@ -34,6 +34,20 @@ fn stored_values_are_found_and_counted() {
     assert_eq!((counters.objects, counters.bytes, counters.bytes_max), (0, 0, 1 << 20));
 }
 
+/// The line is what a hit takes from another core.
+#[test]
+fn a_shard_counts_hits_in_the_cache_line_of_its_lock() {
+    let store = store(1 << 20, 2);
+    for shard in &store.shards {
+        let start = std::ptr::from_ref(shard).addr();
+        let counters = &lock(shard).counters;
+        for counter in [&counters.hits, &counters.misses] {
+            let offset = std::ptr::from_ref(counter).addr() - start;
+            assert!(offset + size_of::<u64>() <= 64, "{offset}");
+        }
+    }
+}
+
 #[test]
 fn an_object_over_the_bound_is_refused_with_its_numbers() {
     let store = store(4096, 1);

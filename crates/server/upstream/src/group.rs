@@ -30,7 +30,7 @@ use super::balance::{Balancer, Candidate, stable_hash};
 use super::budget::Budget;
 use super::look_up::LookUp;
 use super::queue::{Place, Queue};
-use super::server::{Generation, ServerState, Tried};
+use super::server::{Addresses, Generation, ServerState, Tried};
 use super::slots::Slot;
 use super::sticky::Choice;
 use crate::limits::QUEUE_LOOK;
@@ -294,7 +294,7 @@ impl Group {
         let member = &self.members[at];
         Ok(Predicted {
             authority: member.label().into_owned(),
-            addresses: member.state.addresses(),
+            addresses: Arc::from(&*member.state.addresses()),
             tls: member.tls.is_some(),
             session: session.is_some(),
         })
@@ -515,7 +515,7 @@ impl Ticket {
     }
 
     /// The server's addresses.
-    pub(super) fn addresses(&self) -> Arc<[SocketAddr]> {
+    pub(super) fn addresses(&self) -> Addresses {
         self.member().state.addresses()
     }
 

@@ -231,7 +231,7 @@ impl Looking {
             Ok(found) => {
                 let addresses: Arc<[_]> = found.iter().map(|one| one.address).collect();
                 member.state.discovered.is_stale.store(false, Relaxed);
-                if addresses == member.state.addresses() {
+                if *addresses == *member.state.addresses() {
                     return;
                 }
                 tracing::debug!(host, ?addresses, "an upstream server has moved");

@@ -5,6 +5,7 @@
 //! the address. A request remembers the generation, and its outcome counts for no other.
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +21,17 @@ use config::limits::SERVERS_PER_GROUP_MAX;
 /// An instant before all others: "never".
 const NEVER: u64 = 0;
 
-/// See the module's text.
+/// See the module's text. What each request writes comes first, in one cache line, which the cores
+/// take from each other. The other fields are nearly always only read.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct ServerState {
     /// The generation in the upper half, its requests in flight in the lower half: see
     /// [`Generation`].
     taken: AtomicU64,
+    pub(super) figures: ServerFigures,
+    /// The lock is in the line, and the addresses are behind it.
+    addresses: Mutex<Addresses>,
     /// Its health check says that it is down.
     down: AtomicBool,
     /// Its name has had no address yet.
@@ -38,11 +44,44 @@ pub(super) struct ServerState {
     ejections: AtomicU32,
     /// When it came back, in nanoseconds of the clock.
     up_since: AtomicU64,
-    addresses: Mutex<Arc<[SocketAddr]>>,
     pub(super) discovered: Discovered,
     pub(super) orders: Orders,
     pub(super) check: CheckState,
-    pub(super) figures: ServerFigures,
+}
+
+/// The addresses of a server. A copy of a single address changes no count of references, which
+/// would be in one more cache line that each request writes.
+#[derive(Clone, Debug)]
+pub(super) enum Addresses {
+    One([SocketAddr; 1]),
+    More(Arc<[SocketAddr]>),
+}
+
+impl From<Arc<[SocketAddr]>> for Addresses {
+    fn from(addresses: Arc<[SocketAddr]>) -> Addresses {
+        match *addresses {
+            [one] => Addresses::One([one]),
+            _ => Addresses::More(addresses),
+        }
+    }
+}
+
+impl Deref for Addresses {
+    type Target = [SocketAddr];
+
+    #[inline]
+    fn deref(&self) -> &[SocketAddr] {
+        match self {
+            Addresses::One(one) => one,
+            Addresses::More(addresses) => addresses,
+        }
+    }
+}
+
+impl PartialEq for Addresses {
+    fn eq(&self, other: &Addresses) -> bool {
+        **self == **other
+    }
 }
 
 /// Which of the addresses that a slot has had one after the other.
@@ -109,8 +148,9 @@ impl Discovered {
     }
 }
 
-/// The counters of a server.
+/// The counters of a server. The first three are of each request.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct ServerFigures {
     pub(super) requests: AtomicU64,
     pub(super) connects: AtomicU64,
@@ -132,30 +172,31 @@ impl ServerFigures {
 
 impl ServerState {
     pub(super) fn new(addresses: Arc<[SocketAddr]>) -> ServerState {
+        let unresolved = AtomicBool::new(addresses.is_empty());
         ServerState {
             taken: AtomicU64::new(0),
+            figures: ServerFigures::default(),
+            addresses: Mutex::new(addresses.into()),
             down: AtomicBool::new(false),
-            unresolved: AtomicBool::new(addresses.is_empty()),
+            unresolved,
             ejected_until: AtomicU64::new(NEVER),
             failures: AtomicU32::new(0),
             ejections: AtomicU32::new(0),
             up_since: AtomicU64::new(NEVER),
-            addresses: Mutex::new(addresses),
             discovered: Discovered::default(),
             orders: Orders::default(),
             check: CheckState::default(),
-            figures: ServerFigures::default(),
         }
     }
 
-    pub(super) fn addresses(&self) -> Arc<[SocketAddr]> {
-        Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn addresses(&self) -> Addresses {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// True if it had none before, so that requests can go to it now.
     pub(super) fn set_addresses(&self, addresses: Arc<[SocketAddr]>) -> bool {
         let has_some = !addresses.is_empty();
-        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.into();
         has_some && self.unresolved.swap(false, Relaxed)
     }
 
@@ -368,6 +409,33 @@ mod tests {
 
     fn at(seconds: u64) -> Instant {
         Instant::from_ns(1_000_000_000 * seconds)
+    }
+
+    #[test]
+    fn a_request_writes_to_one_cache_line() {
+        use std::mem::offset_of;
+        let server = server();
+        let ServerState { taken, figures, addresses, .. } = &server;
+        let start = std::ptr::from_ref(&server).addr();
+        let written = [taken, &figures.requests, &figures.connects, &figures.reuses];
+        let offsets = written.map(|one| std::ptr::from_ref(one).addr() - start);
+        assert!(offsets.iter().all(|offset| offset + size_of::<AtomicU64>() <= 64), "{offsets:?}");
+        // The lock comes first in a mutex.
+        let lock = std::ptr::from_ref(addresses).addr() - start;
+        assert!(lock + size_of::<u32>() <= 64, "{lock}");
+        assert!(offset_of!(ServerState, down) >= 64);
+    }
+
+    #[test]
+    fn a_single_address_is_copied_and_several_are_shared() {
+        let [first, second] = [1, 2].map(|last| SocketAddr::from(([10, 0, 0, last], 80)));
+        let server = ServerState::new([first].into());
+        assert!(matches!(server.addresses(), Addresses::One([one]) if one == first));
+        assert!(!server.set_addresses([first, second].into()));
+        assert!(matches!(server.addresses(), Addresses::More(_)));
+        assert_eq!(*server.addresses(), [first, second]);
+        server.set_addresses([].into());
+        assert!(server.addresses().is_empty());
     }
 
     #[test]
