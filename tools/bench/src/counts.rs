@@ -240,7 +240,8 @@ impl Counted {
             "\n[[listen]]\naddress = \"{forward}\"\nrole = \"forward\"\n\n\
              [forward]\nallow_to = [\"127.0.0.0/8\"]\nconnect_ports = [\"1-65535\"]\n{more}"
         );
-        let process = valgrind::start(&tool, program, (addr, origin), &more, dir)?;
+        let settings = valgrind::Settings { workers: 1, more: &more };
+        let process = valgrind::start(&tool, program, (addr, origin), &settings, dir)?;
         Ok(Counted { process, dir: dir.to_path_buf(), files: 0 })
     }
 

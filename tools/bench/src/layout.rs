@@ -237,7 +237,8 @@ impl Stage<'_> {
         let mut tool = ["--tool=cachegrind", "--cache-sim=yes"].map(str::to_owned).to_vec();
         tool.extend([format!("--I1={i1}"), format!("--D1={d1}"), format!("--LL={ll}")]);
         tool.push(format!("--cachegrind-out-file={}", out.display()));
-        valgrind::start(&tool, self.program, (addr, origin), "", self.dir)
+        let settings = valgrind::Settings { workers: 1, more: "" };
+        valgrind::start(&tool, self.program, (addr, origin), &settings, self.dir)
     }
 
     /// Fills the cache, opens the connections, and sends one request on each per round.

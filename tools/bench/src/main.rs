@@ -20,6 +20,7 @@ mod measure;
 mod process;
 mod scenarios;
 mod servers;
+mod sharing;
 mod soak;
 mod table;
 mod tails;
@@ -111,6 +112,8 @@ enum Part {
     Layout(layout::Flags),
     /// Count the instructions of a request, by type of request.
     Counts(counts::Flags),
+    /// Count the cache lines that workers take from each other, by type of request.
+    Sharing(sharing::Flags),
     /// Run our server for hours under mixed load and troubles, and watch what must hold.
     Soak(soak::Flags),
     /// Fetch one body of a gigabyte for many clients, fast and slow, with little memory.
@@ -163,6 +166,7 @@ fn main() -> ExitCode {
         Some(Part::Syslog { listen, log }) => added::syslog(*listen, log),
         Some(Part::Layout(flags)) => layout::run(flags),
         Some(Part::Counts(flags)) => counts::run(flags),
+        Some(Part::Sharing(flags)) => sharing::run(flags),
         Some(Part::Soak(flags)) => soak::run(flags),
         Some(Part::Large(flags)) => large::run(flags),
         None => bench(&flags),

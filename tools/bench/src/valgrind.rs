@@ -13,12 +13,18 @@ use crate::process;
 /// The CPU of the server.
 const SERVER_CPU: usize = 0;
 /// How long it may take to start, to end and to answer.
-const START_MAX: Duration = Duration::from_secs(60);
+pub(crate) const START_MAX: Duration = Duration::from_secs(60);
 pub(crate) const END_MAX: Duration = Duration::from_secs(300);
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Starts it with one worker, and waits until it listens. `tool` are the flags of valgrind, and
-/// `more` is appended to the configuration.
+/// How the server is configured.
+pub(crate) struct Settings<'s> {
+    pub(crate) workers: usize,
+    /// Appended to the configuration.
+    pub(crate) more: &'s str,
+}
+
+/// Starts it, and waits until it listens. `tool` are the flags of valgrind.
 ///
 /// # Errors
 /// One line that says why it does not.
@@ -26,7 +32,7 @@ pub(crate) fn start(
     tool: &[String],
     program: &Path,
     (addr, origin): (SocketAddr, SocketAddr),
-    more: &str,
+    Settings { workers, more }: &Settings<'_>,
     dir: &Path,
 ) -> Result<Peer, String> {
     let valgrind = find("valgrind")
@@ -37,7 +43,7 @@ pub(crate) fn start(
     let config = dir.join("plimsoll.toml");
     // Valgrind makes the server slow, so shedding is off and timeouts are long.
     let text = format!(
-        "[server]\nworkers = 1\nbackend = \"epoll\"\n\n[[listen]]\naddress = \"{addr}\"\n\n\
+        "[server]\nworkers = {workers}\nbackend = \"epoll\"\n\n[[listen]]\naddress = \"{addr}\"\n\n\
          [[upstream]]\nname = \"origin\"\n\n[[upstream.server]]\nurl = \"http://{origin}\"\n\n\
          [limits]\noverload_shed = false\nidle_keep_alive = \"1h\"\nhead_timeout = \"1h\"\n{more}"
     );
@@ -46,6 +52,11 @@ pub(crate) fn start(
         .map_err(|e| format!("{}: {e}", config.display()))?;
     let mut command = Command::new(valgrind);
     command.args(tool).arg(program).args(["serve", "-c"]).arg(&config);
+    if *workers > 1 {
+        // glibc has eight arenas for each CPU. On a machine with a CPU for each worker, no two
+        // workers need to share one.
+        command.env("GLIBC_TUNABLES", format!("glibc.malloc.arena_max={}", 8 * workers));
+    }
     let mut server = process::launch(command, dir, SERVER_CPU)?;
     server.wait_for(addr, START_MAX).map_err(|why| format!("the server: {why}"))?;
     Ok(server)
