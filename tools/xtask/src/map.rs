@@ -45,7 +45,6 @@ const WAYS: &[Course] = &[
             ("server/exchange/src/run.rs", "serve_request"),
             ("server/exchange/src/routing.rs", "admitted"),
             ("server/exchange/src/routing.rs", "route"),
-            ("server/exchange/src/run.rs", "look_up"),
             ("server/exchange/src/plan.rs", "plan"),
             ("server/exchange/src/fetch/flight.rs", "fetch_together"),
             ("server/cache/src/flight.rs", "join"),
@@ -64,7 +63,6 @@ const WAYS: &[Course] = &[
     Course {
         name: "A revalidation that the origin answers with 304",
         steps: &[
-            ("server/exchange/src/run.rs", "look_up"),
             ("server/exchange/src/plan.rs", "plan"),
             ("server/exchange/src/fetch/flight.rs", "lead"),
             ("server/exchange/src/fetch/response.rs", "handle"),

@@ -2,13 +2,12 @@
 //!
 //! An unsafe method invalidates the stored responses of its URI (RFC 9111, 4.4). But a fetch that
 //! was sent earlier may still bring the old state, after the invalidation. So each fetch that may
-//! store something holds a [`Watch`] of its URI, taken before it is sent. A POST, and a request that
-//! is passed on, takes a [`Stamp`] of its URI instead, and a watch only if its response may be
+//! store something holds a [`Watch`] of its URI, taken before it is sent. A POST, and a request
+//! that is passed on, takes a [`Stamp`] of its URI instead, and a watch only if its response may be
 //! stored. Other URIs may have the same stamp, so their changes may keep it from being stored. A
-//! change overtakes all
-//! watches of the URI, *then* removes the stored responses. Code that stores checks its watch under
-//! the lock of the store's shard. So either the code sees that its watch was overtaken, or the
-//! change finds the new response and removes it.
+//! change overtakes all watches of the URI, *then* removes the stored responses. Code that stores
+//! checks its watch under the lock of the store's shard. So either the code sees that its watch was
+//! overtaken, or the change finds the new response and removes it.
 //!
 //! Fetches of one URI also overlap with each other. So each response that is stored while another
 //! fetch of the URI is in flight is noted here, and [`Watch::store`] shows the notes to the code

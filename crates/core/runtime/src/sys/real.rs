@@ -212,9 +212,10 @@ pub(crate) fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     receive(fd, buf, libc::MSG_PEEK)
 }
 
-// Receives and sends are made by the numbers of their system calls. The C library's functions allow
-// the thread to be cancelled during the call, which doubles their cost in user space. A library that
-// is loaded before the C library does not see these calls. Each argument has the size of a register.
+// Receives and sends are made by the numbers of their system calls. The C library's functions
+// allow the thread to be cancelled during the call, which doubles their cost in user space. A
+// library that is loaded before the C library does not see these calls. Each argument has the size
+// of a register.
 
 fn receive(fd: RawFd, buf: &mut [u8], flags: i32) -> io::Result<usize> {
     let (bytes, none) = (buf.as_mut_ptr(), std::ptr::null_mut::<u8>());
