@@ -5,7 +5,7 @@
 //! two requests of one worker there is a request of each other worker, and while a request waits
 //! for the origin, the other workers go on. Caches without a bound are simulated ([`mesi`]), with
 //! the threads as processors. The accesses of the task that each core runs every 100 ms are left
-//! out: at full speed there is one run for thousands of requests, but under valgrind there would be
+//! out: at full speed there is one run for tens of thousands of requests, but under valgrind there would be
 //! one for every few. The kernel is not simulated.
 //!
 //! Valgrind runs one thread at a time, from one system call to the next or longer. On real cores, a
@@ -107,6 +107,10 @@ const TYPES: &[Type] = &[
 pub(crate) fn run(flags: &Flags) -> Result<(), String> {
     let program = absolute(&flags.plimsoll).map_err(|e| e.to_string())?;
     let types: Vec<&Type> = TYPES.iter().filter(|of| of.name.contains(&flags.only)).collect();
+    if types.is_empty() {
+        let names: Vec<&str> = TYPES.iter().map(|of| of.name).collect();
+        return Err(format!("--only {:?}: the types are {}", flags.only, names.join("; ")));
+    }
     let workers = usize::from(flags.workers);
     let run = Run { program: &program, workers, requests: flags.requests };
     let (counts, places) = run.counts(&types)?;
@@ -141,7 +145,7 @@ impl Run<'_> {
         eprintln!("the server starts, which takes {START_MAX:?} at most");
         let server = valgrind::start(&tool, self.program, addresses, &started, dir.path())?;
         let places = Places::of(server.pid(), self.program)?;
-        let sent = (|| {
+        let sent = (|| -> Result<(), String> {
             let left_out = task(&places, &mut trace)?;
             trace.mark(Order::LeaveOut(left_out))?;
             let mut clients = self.clients(addr, &mut trace)?;
@@ -152,7 +156,12 @@ impl Run<'_> {
             }
             Ok(())
         })();
-        sent.map_err(|why: String| format!("{why}; the server: {}", server.last_words()))?;
+        if let Err(why) = sent {
+            let words = server.last_words();
+            drop(server);
+            let of_trace = trace.end().err().unwrap_or_default();
+            return Err(format!("{why}; the server: {words} {of_trace}"));
+        }
         server.end(END_MAX).map_err(|why| format!("the server: {why}"))?;
         origin.stop()?;
         Ok((trace.end()?, places))

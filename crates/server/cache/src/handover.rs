@@ -22,8 +22,8 @@ pub struct Handover {
     queue: Mutex<Option<mpsc::Sender<Waiting>>>,
 }
 
-/// Two cache lines apart from its neighbours, to avoid false sharing: every look-up reads it, and
-/// purges and stored responses write beside it.
+/// In two cache lines without anything else, to avoid false sharing: every look-up reads the flag,
+/// and purges and stored responses write to the queue and to the counters beside it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Left(AtomicBool);

@@ -143,6 +143,7 @@ pub struct Inserted {
 
 /// Counters and current contents of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)] // the first counters are in the cache line of the shard's lock
 pub struct Counters {
     /// Gets that found something.
     pub hits: u64,

@@ -12,8 +12,9 @@ use crate::s3fifo::{Gone, Policy, Slot};
 /// Slots checked per insertion while objects of an older generation remain.
 const SWEEP_SLOTS_PER_INSERT: usize = 8;
 
-/// A hit of one core takes from another core the cache line of the lock, and no other line of the
-/// shard: the counters of hits and misses, which come first, are in that line.
+/// A hit of one core takes from another core the cache line of the lock: the counters of hits and
+/// misses, which come first, are in that line. The first hits of an entry also write to its count
+/// of touches.
 #[repr(C)]
 pub(crate) struct Shard<V> {
     /// Without the current contents, which [`crate::Store::counters`] adds.

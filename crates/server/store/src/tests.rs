@@ -40,7 +40,10 @@ fn a_shard_counts_hits_in_the_cache_line_of_its_lock() {
     let store = store(1 << 20, 2);
     for shard in &store.shards {
         let start = std::ptr::from_ref(shard).addr();
-        let counters = &lock(shard).counters;
+        let guard = lock(shard);
+        // The lock comes before what it guards.
+        assert!(std::ptr::from_ref(&*guard).addr() - start < 64);
+        let counters = &guard.counters;
         for counter in [&counters.hits, &counters.misses] {
             let offset = std::ptr::from_ref(counter).addr() - start;
             assert!(offset + size_of::<u64>() <= 64, "{offset}");

@@ -24,7 +24,7 @@ const NEVER: u64 = 0;
 /// See the module's text. What each request writes comes first, in one cache line, which the cores
 /// take from each other. The other fields are nearly always only read.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct ServerState {
     /// The generation in the upper half, its requests in flight in the lower half: see
     /// [`Generation`].

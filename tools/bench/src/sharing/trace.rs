@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::mesi::{Access, Caches, Does, Key, THREADS_MAX};
+use super::mesi::{Access, Caches, Does, Key, LINE_BYTES, THREADS_MAX};
 
 /// A mark in the pipe.
 const MARK: &str = "plimsoll-bench-mark";
@@ -97,15 +97,21 @@ impl Trace {
     }
 }
 
+/// What valgrind says when a signal ends the program.
+const DIES: &[u8] = b"Process terminating";
+
 fn read(out: PipeReader, orders: &Receiver<Order>, seen: &Sender<Seen>) -> Result<Counts, String> {
     let mut out = BufReader::with_capacity(BUFFER_BYTES, out);
     let mut state = State::new();
-    let mut line = Vec::new();
+    let (mut line, mut killed) = (Vec::new(), None);
     loop {
         line.clear();
         if out.read_until(b'\n', &mut line).map_err(|e| e.to_string())? == 0 {
             state.finish_instruction();
-            return Ok(state.caches.into_counts());
+            return killed.map_or_else(|| Ok(state.caches.into_counts()), Err);
+        }
+        if line.starts_with(b"==") && line.windows(DIES.len()).any(|at| at == DIES) {
+            killed = Some(String::from_utf8_lossy(line.trim_ascii()).into_owned());
         }
         match parse(line.trim_ascii_end()) {
             Line::Mark => {
@@ -230,8 +236,9 @@ impl State {
         let label = self.counted.map(|number| (number, thread.place));
         for at in 0..thread.pending.len() {
             let access = thread.pending[at];
+            let line_of = |access: &Access| access.address / LINE_BYTES;
             let writes =
-                |later: &Access| later.does == Does::Write && later.address == access.address;
+                |later: &Access| later.does == Does::Write && line_of(later) == line_of(&access);
             if access.does == Does::Write || !thread.pending[at + 1..].iter().any(writes) {
                 self.caches.access(access, label);
             }
@@ -330,7 +337,7 @@ mod tests {
     #[test]
     fn an_instruction_that_reads_and_writes_asks_for_a_line_once() {
         let text = "MARK\nMARK\nI  10,2\n S 100,8\n--1--   SCHED[2]:  acquired lock (x)\n\
-                    I  20,2\n L 100,8\n S 100,8\nI  22,2\n L 140,8\n";
+                    I  20,2\n L 100,8\n S 110,8\nI  22,2\n L 140,8\n";
         let orders = vec![Order::Note(0x10..0x80), Order::Count(Some(0))];
         assert_eq!(counts(text, orders), [((0, 0x20), Transfer::Write, 1)]);
     }
