@@ -5,8 +5,8 @@
 //! two requests of one worker there is a request of each other worker, and while a request waits
 //! for the origin, the other workers go on. Caches without a bound are simulated ([`mesi`]), with
 //! the threads as processors. The accesses of the task that each core runs every 100 ms are left
-//! out: at full speed there is one run for tens of thousands of requests, but under valgrind there would be
-//! one for every few. The kernel is not simulated.
+//! out: at full speed there is one run for tens of thousands of requests, but under valgrind there
+//! would be one for every few. The kernel is not simulated.
 //!
 //! Valgrind runs one thread at a time, from one system call to the next or longer. On real cores, a
 //! line that a request uses several times in between can move several times.
