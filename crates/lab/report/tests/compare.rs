@@ -243,7 +243,7 @@ fn other_work_on_the_machine_explains_a_change_in_both_directions() {
         let explains = found.cost.unwrap().differences[0].explains.unwrap();
         assert!((explains.ln().abs() - 0.15).abs() < 0.01, "{explains}");
     }
-    // Other work changes nothing of what a request costs at saturation.
+    // Other work does not change the cost of a request at saturation.
     let held = |made: Made, us| Made { after_holds_us: Some(us), ..made };
     let found = compared(&held(alone.clone(), 10.0), &held(beside(20.0), 14.0));
     assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);

@@ -69,7 +69,7 @@ fn errors_in_a_file_are_shown_with_carets_and_an_exit_code() {
     plimsoll(&["serve", "-c", &file, "--memory", "1G"]).refused(&["--memory", "--config"]);
 }
 
-/// A reload keeps the sockets, and with them what they have.
+/// A reload keeps the sockets, and each socket keeps its congestion control.
 #[test]
 fn a_changed_congestion_control_is_named_by_a_reload() {
     let home = Home::new();

@@ -367,8 +367,6 @@ impl Generator<'_> {
         if is_ready {
             connection.step = Step::Idle;
             many.send_waiting(link, &mut connection.unsent);
-        }
-        if is_ready {
             self.count_connect(link);
         }
         self.flush(link);
@@ -409,10 +407,10 @@ impl Generator<'_> {
     /// Goes on with a link that is not closed.
     fn advance_link(&mut self, link: u32, cause: Cause) {
         if self.connections.table[link as usize].step == Step::Connecting {
-            return match self.establish_link(link, cause) {
-                Ok(_) => {}
-                Err(e) => self.fail_link(link, kind_of_connect(&e), sys::mono_ns()),
-            };
+            if let Err(e) = self.establish_link(link, cause) {
+                self.fail_link(link, kind_of_connect(&e), sys::mono_ns());
+            }
+            return;
         }
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         if many.quic.is_some() {
@@ -578,18 +576,17 @@ impl Generator<'_> {
         let lanes = self.multiplexed.as_ref().map_or(0, |many| many.lanes.all.len() as u32);
         for lane in 0..lanes {
             let Some(many) = &mut self.multiplexed else { return };
+            let link = many.link_of(lane);
             let place = &mut many.lanes.all[lane as usize];
             let late = |assigned: &Assigned| now_ns.saturating_sub(assigned.assigned_ns);
             if place.request.as_ref().is_none_or(|assigned| late(assigned) <= timeout_ns) {
                 continue;
             }
             if many.is_one_each {
-                let link = many.link_of(lane);
                 self.fail_link(link, ErrorKind::Timeout, now_ns);
                 continue;
             }
             *place = FREE;
-            let link = many.link_of(lane);
             let state = &mut many.links[link as usize];
             let sent = &mut state.requests.sent;
             if let Some(at) = sent.iter().position(|(_, sent)| *sent == lane) {

@@ -171,6 +171,14 @@ pub(crate) fn run_observed(plan: &Plan, mut is_enough: impl FnMut(&Tick<'_>) -> 
     outcome
 }
 
+/// Requests that have one connection each, against a server that never answers.
+pub(crate) fn given_up_requests_end_their_connections(plan: Plan) {
+    let timeout = Duration::from_millis(500);
+    let plan = Plan { keep_alive: false, connections: 1, timeout, ..plan };
+    let outcome = run_observed(&plan, |tick| tick.counts.errors.timeout > 2);
+    assert!(outcome.counts.connects > 1, "{:?}", outcome.counts);
+}
+
 /// How many requests a plan of [`Server::requests`] has.
 fn planned(plan: &Plan) -> Option<u64> {
     let Schedule::Steps(levels) = &plan.schedule else { return None };

@@ -10,7 +10,7 @@ use load::{Plan, Protocol, content};
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::common::Reaction::{self, Break, Close, Content, GoAway, Nothing, Reset, Status};
-use crate::common::{PATIENCE, Server, run, run_observed};
+use crate::common::{PATIENCE, Server, given_up_requests_end_their_connections, run, run_observed};
 use crate::tls::{config, over_tls};
 
 #[test]
@@ -187,11 +187,7 @@ fn each_request_has_its_own_connection_over_tls() {
 #[test]
 fn a_request_that_is_given_up_ends_its_own_connection() {
     let server = serving(100, |_| Nothing);
-    let plan = over_http2(server.requests("/", 20.0, 60), 1);
-    let timeout = Duration::from_millis(500);
-    let plan = Plan { keep_alive: false, connections: 1, timeout, ..plan };
-    let outcome = run_observed(&plan, |tick| tick.counts.errors.timeout > 2);
-    assert!(outcome.counts.connects > 1, "{:?}", outcome.counts);
+    given_up_requests_end_their_connections(over_http2(server.requests("/", 20.0, 60), 1));
 }
 
 #[test]

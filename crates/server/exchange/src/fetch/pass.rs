@@ -193,7 +193,7 @@ impl<C: Client> Exchange<'_, C> {
 }
 
 /// The state of a URI and the purges, before a request is sent.
-type Before = (Stamp, Generation);
+pub(super) type Before = (Stamp, Generation);
 
 /// The state before a POST, which may store its response.
 fn own_stamp<C: Client>(exchange: &Exchange<'_, C>) -> Option<Before> {
@@ -233,7 +233,7 @@ async fn answered<C: Client>(
 }
 
 /// How a response to POST is stored for later GETs, if it may be and if its URI is as before.
-fn post_for_get(request: &Request, answer: &Answer, (stamp, began): Before) -> Option<ForGet> {
+fn post_for_get(request: &Request, answer: &Answer, before: Before) -> Option<ForGet> {
     debug_assert_eq!(request.method(), Method::Post, "only a POST takes the stamp of its URI");
     let (fields, head) = (request.wire(), answer.head.head());
     let (asked, got) = (request.asked(&fields), Wire(head.fields));
@@ -241,11 +241,9 @@ fn post_for_get(request: &Request, answer: &Answer, (stamp, began): Before) -> O
     let (policy, target) = (&request.policy_for_cookies(), target_uri(request.to()));
     let storable =
         caching::may_store_post(&asked, &response, instants(answer), policy, &target).ok()?;
-    let prepared = request.prepare(answer, storable, began).ok()?;
-    let (cache, uri) = (&request.worker.cache, request.uri_key());
-    let (watch, is_late) = cache.watches.watch_since(uri, stamp)?;
-    let is_newest = || began == cache.purges.now() && request.is_newest(uri, &prepared.0);
-    (!is_late || is_newest()).then_some((prepared, watch))
+    let prepared = request.prepare(answer, storable, before.1).ok()?;
+    let watch = request.watch_since(request.uri_key(), before, &prepared.0)?;
+    Some((prepared, watch))
 }
 
 fn target_uri(to: &Destination) -> TargetUri<'_> {

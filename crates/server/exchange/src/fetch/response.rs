@@ -10,6 +10,7 @@ use cache::stored::{
     varies_of,
 };
 use cache::variants::Place;
+use cache::watch::Watch;
 use caching::range::ByteRange;
 use caching::{
     ContentRange, Edition, Exchange as Instants, Explain, Failure, Fetches, FieldSource,
@@ -25,6 +26,7 @@ use upstream::Answer;
 use crate::cache_status::CacheStatus;
 use crate::fetch::continued::Kept;
 use crate::fetch::fill::{Filling, Into};
+use crate::fetch::pass::Before;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
 use crate::step::{Ask, Fetch, Held, Provenance, Serving, Step, Streaming, Unshared, What};
@@ -117,12 +119,9 @@ impl Fetch {
         }
         let ask = of.ask();
         let storable = request.storable(&ask, answer, began).map_err(|_| None)?;
-        let cache = &request.worker.cache;
-        let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|(_, is_late)| {
-            !is_late || (began == cache.purges.now() && request.is_newest(of.uri, &storable.0))
-        });
-        let (watch, _) = watch.ok_or(Some(Newer::Older.explain().token))?;
-        let lead = cache.flights.alone(of.key, began, watch).shared();
+        let watch = request.watch_since(of.uri, (of.stamp, began), &storable.0);
+        let watch = watch.ok_or(Some(Newer::Older.explain().token))?;
+        let lead = request.worker.cache.flights.alone(of.key, began, watch).shared();
         Ok((Fetch { ask: Box::new(ask), lead }, storable))
     }
 
@@ -358,17 +357,20 @@ impl Request {
         }
     }
 
-    /// Whether a response is newer than the stored response whose place it would take, and whose
-    /// fetch overlaps with its own. If nothing is there, what was stored meanwhile may have gone
-    /// already.
-    pub(super) fn is_newest(&self, uri: Key, head: &Head) -> bool {
-        let (cache, now_ms) = (&self.worker.cache, time::wall_ms());
+    /// A watch of a URI for a response whose request took a stamp. `None`: the URI has changed
+    /// since, or a response was stored and this one is not newer than the one whose place it would
+    /// take. If nothing is there, what was stored meanwhile may have gone already.
+    pub(super) fn watch_since(&self, uri: Key, before: Before, head: &Head) -> Option<Watch> {
+        let (cache, (stamp, began)) = (&self.worker.cache, before);
+        let (watch, is_late) = cache.watches.watch_since(uri, stamp)?;
+        if !is_late {
+            return Some(watch);
+        }
         let place = cache.place(uri, head, &self.wire(), self.key_parts());
-        let there = cache.store.peek(&place.key);
-        there.as_ref().and_then(Entry::meta).is_some_and(|meta| {
-            let [stored, new] = [meta, &head.meta].map(|of| Edition::of(of, true, now_ms));
-            may_replace(&stored, &new, Fetches::Overlap).is_ok()
-        })
+        let there = cache.store.peek(&place.key).filter(|_| began == cache.purges.now())?;
+        let now_ms = time::wall_ms();
+        let [stored, new] = [there.meta()?, &head.meta].map(|of| Edition::of(of, true, now_ms));
+        may_replace(&stored, &new, Fetches::Overlap).is_ok().then_some(watch)
     }
 
     /// Recognises the usual answers that may not be stored by one look. Other answers take the long
