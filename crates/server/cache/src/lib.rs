@@ -42,8 +42,8 @@ pub mod watch;
 
 pub use lookup::{FIGURES, Own};
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 use config::Config;
 use store::disk::DiskStore;
@@ -102,7 +102,7 @@ pub struct Cache {
     /// The state of a handover to another process.
     pub handover: Handover,
     /// The sweep that removes purged entries.
-    pub sweeping: Sweeping,
+    sweeping: Mutex<Option<Sweeping>>,
     /// Whether the responses that a purge removes are being counted.
     counting: AtomicBool,
     /// The forecasts for other sizes of the store.
@@ -165,7 +165,7 @@ impl Cache {
             disk: disk.map(|disk| Disk::new(disk, workers)),
             wants_disk: config.disk.is_some(),
             handover: Handover::default(),
-            sweeping: Sweeping::default(),
+            sweeping: Mutex::default(),
             doubts: Doubts::new(hasher.clone()),
             counting: AtomicBool::new(false),
             sizing: Sizing::new(config.memory_bytes),

@@ -8,10 +8,12 @@ use config::{Config, Role};
 use http1::Scheme;
 use runtime::sync::primitives::AtomicU64;
 use runtime::sync::primitives::loom::{self, thread};
+use runtime::time::Instant;
 use std::sync::atomic::Ordering;
 use store::Concerns;
 
 use crate::key::StoredUri;
+use crate::limits::PURGE_RECORDS_KEPT;
 use crate::realm::Realm;
 use crate::stored::{Entry, Head, Resource, Stored};
 use crate::variants::Place;
@@ -109,6 +111,12 @@ fn a_fetch_is_outrun_before_the_newer_response_can_be_found() {
     });
 }
 
+/// Both passes of a sweep.
+fn sweep_whole(cache: &Cache) {
+    cache.sweep_purged(Instant::from_ns(0));
+    cache.sweep_purged(Instant::from_ns(0) + PURGE_RECORDS_KEPT);
+}
+
 /// A purge while a response is stored and a sweep drops the records of purges.
 #[test]
 fn no_response_from_before_a_purge_is_found_after_it() {
@@ -122,7 +130,7 @@ fn no_response_from_before_a_purge_is_found_after_it() {
         });
         let sweeping = thread::spawn({
             let cache = Arc::clone(&cache);
-            move || cache.sweep_purged()
+            move || sweep_whole(&cache)
         });
         let watch = cache.watches.watch(key);
         cache.insert(&watch, &Place::known(key, key), response(200, began));
@@ -148,7 +156,7 @@ fn a_sweep_keeps_what_no_purge_concerns() {
             let cache = Arc::clone(&cache);
             move || drop(cache.purge(Concerns::Url(b"h/third"), false, 0))
         });
-        cache.sweep_purged();
+        sweep_whole(&cache);
         let Some(Entry::Response(stored)) = cache.store.peek(&key) else { panic!("it is lost") };
         assert!(cache.judged(Look::Use, key, stored).is_some());
         purging.join().unwrap();

@@ -10,12 +10,13 @@
 //! request that came after the purge; a softly purged response is served as fresh.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, TryLockError};
 
-use store::{Concerns, Cursor, Key, Mark, Sweep, Verdict};
+use runtime::time::Instant;
+use store::{Concerns, Cursor, Generation, Key, Mark, Sweep, Verdict};
 
 use crate::changes::{Made, Notice};
-use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK};
+use crate::limits::{PURGE_RECORDS_KEPT, PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK};
 use crate::partial::Partial;
 use crate::stored::{Entry, Resource, Stored};
 use crate::{Cache, Look};
@@ -114,15 +115,18 @@ impl Cache {
         }
     }
 
-    /// Whether a response that arrives must not serve newer requests. Soft purges apply at look-up
-    /// instead.
-    pub fn is_overtaken(&self, resource: &Resource) -> bool {
+    /// Whether a response that arrives must not serve a request that last looked into the store at
+    /// this generation: a purge after that look does not concern the request.
+    pub fn is_overtaken(&self, resource: &Resource, looked: Generation) -> bool {
         let began = resource.began();
-        began != self.purges.now() && self.purges.judge(resource.known(), began).0 != Verdict::Good
+        let may_be = began != looked && began != self.purges.now();
+        may_be && self.purges.judge(resource.known(), began).0 != Verdict::Good
     }
 
-    /// Advances the sweep, if a sweep is due and no other core is sweeping.
-    pub fn sweep_purged(&self) {
+    /// Advances the sweep, if a sweep is due and no other core is sweeping. The first pass frees
+    /// memory. The records stay for the fetches that are in flight, so a second pass, which judges
+    /// what these have stored, comes before the records are dropped.
+    pub fn sweep_purged(&self, now: Instant) {
         let mut sweeping = match self.sweeping.try_lock() {
             Ok(sweeping) => sweeping,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -133,15 +137,22 @@ impl Cache {
             if self.disk.is_some() || !self.purges.wants_sweep() {
                 return;
             }
-            *sweeping = self.purges.begin_sweep().map(|sweep| (sweep, Cursor::default()));
+            let first = Pass { at: Cursor::default(), is_last: false };
+            let kept_until = now + PURGE_RECORDS_KEPT;
+            let begun = self.purges.begin_sweep();
+            *sweeping = begun.map(|sweep| Sweeping { sweep, kept_until, pass: Some(first) });
         }
-        let Some((sweep, at)) = &mut *sweeping else { return };
+        let Some(Sweeping { sweep, kept_until, pass }) = &mut *sweeping else { return };
+        if pass.is_none() && (now >= *kept_until || self.purges.is_crowded()) {
+            *pass = Some(Pass { at: Cursor::default(), is_last: true });
+        }
+        let Some(Pass { at, is_last }) = pass else { return };
         let mut found = Vec::with_capacity(PURGE_SWEEP_SLOTS_PER_LOCK);
         for _ in 0..PURGE_SWEEP_SLOTS_PER_TICK / PURGE_SWEEP_SLOTS_PER_LOCK {
-            let now = self.purges.now();
+            let latest = self.purges.now();
             let next = self.store.visit(*at, PURGE_SWEEP_SLOTS_PER_LOCK, |key, entry| {
                 let Some((checked, _)) = entry.purge_state() else { return };
-                if checked.load(Ordering::Relaxed) != now {
+                if checked.load(Ordering::Relaxed) != latest {
                     found.push((key, entry.clone()));
                 }
             });
@@ -150,9 +161,13 @@ impl Cache {
             }
             match next {
                 Some(next) => *at = next,
-                None => {
+                None if *is_last => {
                     self.purges.end_sweep(*sweep);
                     *sweeping = None;
+                    return;
+                }
+                None => {
+                    *pass = None;
                     return;
                 }
             }
@@ -161,4 +176,19 @@ impl Cache {
 }
 
 /// The sweep in progress.
-pub type Sweeping = Mutex<Option<(Sweep, Cursor)>>;
+#[derive(Debug)]
+pub(crate) struct Sweeping {
+    sweep: Sweep,
+    /// When the records may be dropped.
+    kept_until: Instant,
+    /// `None`: the records wait to be dropped.
+    pass: Option<Pass>,
+}
+
+/// A pass over the slots of the store.
+#[derive(Debug)]
+struct Pass {
+    at: Cursor,
+    /// The records are dropped after it.
+    is_last: bool,
+}

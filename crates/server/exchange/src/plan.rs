@@ -51,7 +51,6 @@ impl Request {
                 let step = match self.method() {
                     Method::Head => Step::Pass(why, None),
                     _ if planted::is(planted::Bug::HitForPass) => Step::Pass(why, None),
-                    // What its conditions or its range draw could not be stored for others.
                     _ if self.is_selective() => match self.what_to_ask(rules::UNSHARED) {
                         Ok(what) => {
                             let ask = Ask::of(uri, key, why, None);
@@ -59,10 +58,7 @@ impl Request {
                         }
                         Err(_) => Step::Pass(why, None),
                     },
-                    _ => {
-                        let stamp = self.worker.cache.watches.stamp(&uri);
-                        Step::Pass(why, Some(Unshared { uri, key, why, stamp }))
-                    }
+                    _ => self.pass_unshared(uri, key, why),
                 };
                 (step, rules::UNSHARED)
             }
@@ -98,6 +94,14 @@ impl Request {
         }
     }
 
+    /// Passes the request on. Its answer is stored if it may be, unless conditions or a range of
+    /// the request may have drawn the answer.
+    pub(crate) fn pass_unshared(&self, uri: Key, key: Key, why: Forward) -> Step {
+        let stamp = self.worker.cache.watches.stamp(&uri);
+        let of = Unshared { uri, key, why, stamp };
+        Step::Pass(why, (!self.is_selective()).then_some(of))
+    }
+
     /// The request, for a look into the store.
     fn query<'q>(&'q self, request: &'q Wire<'q>, now_ms: u64) -> Query<'q> {
         Query { look: self.look, parts: self.key_parts(), request, now_ms }
@@ -106,8 +110,7 @@ impl Request {
     /// Whether the request asks for less than the whole response.
     fn is_selective(&self) -> bool {
         let fields = self.fields();
-        let selects = [Name::IfNoneMatch, Name::IfModifiedSince, Name::Range];
-        selects.into_iter().any(|name| fields.has(name))
+        [Name::IfNoneMatch, Name::IfModifiedSince, Name::Range].iter().any(|name| fields.has(*name))
     }
 
     /// Why a request is forwarded if it selects no stored response. Only responses that vary have a

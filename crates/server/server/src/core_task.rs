@@ -177,7 +177,7 @@ impl CoreTask {
             io.log.flush();
             io.log.look_at_watchers();
             upstreams.sweep();
-            cache.sweep_purged();
+            cache.sweep_purged(time::now());
             sizing.flush(&cache.sizing, time::wall_ms());
             io.room_was_made();
             self.measure();

@@ -183,7 +183,7 @@ impl<'w> Making<'w> {
             }
             self.add_disk(&disk).await?;
         }
-        if cache.is_overtaken(&any) {
+        if cache.is_overtaken(&any, cache.purges.now()) {
             tracing::debug!("everything was purged, so a cache digest is made again");
             self.digest = Digest::new(self.digest.header().capacity() as usize);
             self.add_memory().await?;

@@ -316,6 +316,12 @@ impl Purges {
         self.each_hit(&records, known, since, &mut show);
     }
 
+    /// Whether so many records came since the sweep began that it should end soon.
+    pub fn is_crowded(&self) -> bool {
+        let young = &self.read().young;
+        young.exact.len() > PURGE_RECORDS_MAX / 4 || young.prefixes.len() > PURGE_PREFIXES_MAX / 4
+    }
+
     /// Whether there are records that a sweep would drop.
     pub fn wants_sweep(&self) -> bool {
         let records = self.read();

@@ -42,8 +42,7 @@ impl<C: Client> Exchange<'_, C> {
         let cache = &self.request.worker.cache;
         let key = self.request.flight_key(ask);
         let watch = || cache.watches.watch(ask.uri);
-        let url = || self.request.to().uri().url();
-        let is_overtaken = |since| cache.purges.overtaken(&url(), since);
+        let is_overtaken = |since| cache.purges.overtaken(&self.request.to().uri().url(), since);
         cache.flights.join(key, self.began, watch, is_overtaken)
     }
 
@@ -59,7 +58,7 @@ impl<C: Client> Exchange<'_, C> {
             Found::Settled(Settled::Part(partial)) => Some(&partial.head.resource),
             Found::Settled(_) => None,
         };
-        if resource.is_some_and(|resource| worker.cache.is_overtaken(resource)) {
+        if resource.is_some_and(|resource| worker.cache.is_overtaken(resource, self.began)) {
             // Its tags, unknown before, have been purged since it began.
             worker.cache.flights.retire(&reader);
             return Ok(Step::LookUp);

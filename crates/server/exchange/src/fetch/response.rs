@@ -58,7 +58,7 @@ impl Fetch {
             // Our range may have drawn the answer, so the client's own request is sent.
             (Err(_), What::Rest(_)) if Failure::Status(status).is_temporary() => {
                 self.lead.settle(Settled::Declined(status));
-                Ok(Step::Pass(self.ask.why, None))
+                Ok(request.pass_unshared(self.ask.uri, self.ask.key, self.ask.why))
             }
             (Err(_), What::Rest(_)) if status != 200 => self.unfit(request),
             (Err(why), _) => {

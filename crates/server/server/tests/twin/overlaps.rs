@@ -522,6 +522,19 @@ fn the_rest_of_stored_parts_is_not_refused_for_a_range_that_we_added() {
 }
 
 #[test]
+fn what_answers_a_request_whose_added_range_failed_is_stored() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f6/again?size=300&cc=max-age=600&etag=a&ranges=1&fails=2";
+        assert_eq!(get(target, "Range: bytes=0-99\r\nX-Answer: fails=0\r\n").await.status, 206);
+        for _ in 0..2 {
+            let got = get(target, "").await;
+            assert_eq!((got.status, got.body), (200, expected(target, None)));
+        }
+        assert_eq!(world.origin.count(target), 3);
+    });
+}
+
+#[test]
 fn an_origin_slower_than_the_lifetime_answers_all_who_waited_by_one_fetch() {
     each_way(reverse, async |world: Rc<World>| {
         for (at, cc) in ["max-age=1", "max-age=1,must-revalidate"].into_iter().enumerate() {

@@ -219,7 +219,7 @@ fn the_admin_address_purges_by_tag_by_prefix_by_url_and_everything() {
         }
         // The sweep lets go of what has been judged.
         let records = "plimsoll_purge_records";
-        sleep(Duration::from_secs(2)).await;
+        sleep(cache::limits::PURGE_RECORDS_KEPT * 2 + Duration::from_secs(2)).await;
         let metrics = world.metrics().await;
         assert_eq!(metrics.iter().find(|(name, _)| name == records).unwrap().1, 0);
         for target in targets {
@@ -239,6 +239,45 @@ fn a_sweep_frees_responses_that_are_not_requested_again() {
         sleep(Duration::from_secs(1)).await;
         let metrics = world.metrics().await;
         assert_eq!(metrics.iter().find(|(n, _)| n == "plimsoll_store_objects").unwrap().1, 20);
+    });
+}
+
+#[test]
+fn purges_of_other_urls_cost_a_slow_fetch_neither_its_readers_nor_its_place_in_the_store() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/t?size=900&cc=max-age=600&key=news&delay=3000";
+        let readers: Vec<_> =
+            (0..5).map(|_| runtime::spawn(async move { get(target, "").await })).collect();
+        for n in 0..6 {
+            sleep(Duration::from_millis(400)).await;
+            call("POST", &format!("/purge?tag=t{n}"), "", "").await;
+        }
+        for reader in readers {
+            assert_eq!(reader.await.body, expected(target, None));
+        }
+        get(target, "").await;
+        assert_eq!(world.origin.count(target), 1);
+    });
+}
+
+#[test]
+fn requests_that_wait_while_their_tag_is_purged_share_one_fetch() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/t?size=900&cc=max-age=600&key=news&delay=1000";
+        let wait = || -> Vec<_> {
+            (0..5).map(|_| runtime::spawn(async move { get(target, "").await })).collect()
+        };
+        let early = wait();
+        sleep(Duration::from_millis(300)).await;
+        call("POST", "/purge?tag=news", "", "").await;
+        let late = wait();
+        sleep(Duration::from_millis(900)).await;
+        call("POST", "/purge?tag=news", "", "").await;
+        let last = wait();
+        for reader in early.into_iter().chain(late).chain(last) {
+            assert_eq!(reader.await.body, expected(target, None));
+        }
+        assert_eq!(world.origin.count(target), 3);
     });
 }
 

@@ -32,6 +32,8 @@ struct Known {
     url: usize,
     variant: u8,
     version: u32,
+    /// When the exchange began that brought it.
+    asked: Micros,
     /// When the origin was asked for it.
     fetched: Micros,
     /// From when on the history shows it.
@@ -154,25 +156,38 @@ impl<'h> Checker<'h> {
             let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
             let policy = self.policy(fetch.url);
             let is_whole = request.what.kind == Kind::Get && answer.status == 200;
-            // If our own range drew an error, the request is passed on without it.
-            let is_passed = answer.cache_status.starts_with("plimsoll; fwd=partial")
-                && !answer.cache_status.ends_with("; stored");
-            if !is_whole || is_passed || !self.is_stored(fetch) || self.is_after_a_part(fetch) {
+            // Another response of the URL was stored meanwhile, and this one may be the older.
+            let is_older = answer.cache_status.ends_with("detail=older");
+            if !is_whole || is_older || !self.is_stored(fetch) || self.is_after_a_part(fetch) {
                 continue;
             }
             // `Date` has no fractions of a second.
             let fresh_until = fetch.start + (policy.lifetime_s - 1) * SECOND;
             let (url, variant, fetched) = (fetch.url, fetch.variant, fetch.start);
-            copies.push(Known { url, variant, version, fetched, known: request.end, fresh_until });
+            let (asked, known) = (self.asked(fetch), request.end);
+            copies.push(Known { url, variant, version, asked, fetched, known, fresh_until });
         }
         copies
+    }
+
+    /// When the exchange of a fetch began. A fetch that begins where another has broken off repeats
+    /// that one, and counts as old as that one for purges.
+    fn asked(&self, fetch: &Fetch) -> Micros {
+        let breaks = |other: &&Fetch| {
+            let of = other.url == fetch.url && other.variant == fetch.variant;
+            let until = other.end.saturating_add(SKEW);
+            let is_before = other.end <= fetch.start && fetch.start <= until;
+            of && is_before && matches!(other.fault, Some(Fault::Cut | Fault::Gone | Fault::Stall))
+        };
+        let before = self.history.fetches.iter().filter(breaks).map(|other| other.start);
+        before.min().unwrap_or(fetch.start)
     }
 
     /// Whether the answer of a fetch was stored in the end, if its request was for all of it.
     fn is_stored(&self, fetch: &Fetch) -> bool {
         let policy = self.policy(fetch.url);
         let fits = self.history.has_disk || policy.size as u64 <= OBJECT_BYTES_MAX;
-        fetch.is_storable(policy) && fits && !self.is_lost(fetch)
+        fetch.is_storable(policy) && fits
     }
 
     /// Whether a part of a later response may have been stored while a fetch was in flight. An
@@ -186,14 +201,6 @@ impl<'h> Checker<'h> {
         })
     }
 
-    /// Whether a purge of anything came while a fetch was in flight. In memory, the record of the
-    /// purge is soon dropped. Then it is not known whether it concerned the fetch, so the response
-    /// is not stored, and an older one is removed.
-    fn is_lost(&self, fetch: &Fetch) -> bool {
-        let overlaps = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
-        !self.history.has_disk && self.history.purges.iter().any(overlaps)
-    }
-
     /// Whether something may have removed a copy before `until`.
     fn is_disturbed(&self, copy: &Known, until: Micros) -> bool {
         let overlaps = |start, end| end >= copy.fetched && start <= until;
@@ -202,12 +209,12 @@ impl<'h> Checker<'h> {
             is_change && request.what.url == copy.url && overlaps(request.start, request.end)
         });
         let purged = self.history.purges.iter().any(|purge| {
-            !purge.soft && purge.urls.contains(&copy.url) && overlaps(purge.start, purge.end)
+            let is_later = purge.end >= copy.asked && purge.start <= until;
+            !purge.soft && purge.urls.contains(&copy.url) && is_later
         });
         // The answer to a HEAD may say that there is another version.
         let headed = self.history.fetches.iter().any(|fetch| {
-            let is_one = fetch.method == "HEAD" || self.is_lost(fetch);
-            is_one && fetch.url == copy.url && overlaps(fetch.start, fetch.end)
+            fetch.method == "HEAD" && fetch.url == copy.url && overlaps(fetch.start, fetch.end)
         });
         changed || purged || headed
     }
@@ -253,11 +260,13 @@ impl<'h> Checker<'h> {
                     fetch.start <= request.end && fetch.end.saturating_add(SECOND) >= request.start;
                 fetch.url == request.what.url && fails && overlaps
             };
-            // Who is left behind is continued by a range, if the origin sends it.
+            // Who is left behind is continued by a range, if the origin sends it and still has the
+            // version.
             let policy = self.policy(request.what.url);
-            let may_be_cut = !self.history.has_disk
-                && policy.size as u64 > OBJECT_BYTES_MAX
-                && (policy.validator == Validator::Changing || policy.ranges != Ranges::Parts);
+            let has_parts =
+                policy.ranges == Ranges::Parts && policy.validator != Validator::Changing;
+            let is_left = !self.history.has_disk && policy.size as u64 > OBJECT_BYTES_MAX;
+            let may_be_cut = is_left && (!has_parts || self.changes_during(request));
             if may_be_cut && request.got == Got::Broken {
                 continue;
             }
@@ -266,6 +275,17 @@ impl<'h> Checker<'h> {
                 self.broken(rule, request, "the origin did nothing wrong");
             }
         }
+    }
+
+    /// Whether the origin sent two versions while a request was answered.
+    fn changes_during(&self, request: &Request) -> bool {
+        let fetches = self.history.fetches.iter().filter(|fetch| {
+            let overlaps = fetch.start <= request.end && fetch.end >= request.start;
+            fetch.url == request.what.url && overlaps
+        });
+        let mut versions = fetches.map(|fetch| fetch.version);
+        let first = versions.next();
+        versions.any(|version| Some(version) != first)
     }
 
     fn no_older_version_follows_a_newer_one(&mut self) {
@@ -420,11 +440,16 @@ impl<'h> Checker<'h> {
             let policy = self.policy(url);
             let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
             let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
-            // Requests do not wait for each other after an answer that may not be stored.
-            let plain = |fetch: &&Fetch| fetch.method == "GET" && !fetch.has_range;
-            let before = history.fetches.iter().filter(of).filter(plain).filter(|f| f.end < start);
-            let last = before.max_by_key(|fetch| fetch.end);
-            let all_usual = all_usual && last.is_none_or(|fetch| fetch.is_storable(policy));
+            // Requests do not wait for each other after an answer that may not be stored, which may
+            // be of another variant if the URL is not known to vary.
+            let is_before = |fetch: &&Fetch| {
+                let is_plain = fetch.method == "GET" && !fetch.has_range;
+                fetch.url == url && is_plain && fetch.end < start
+            };
+            let before = || history.fetches.iter().filter(is_before);
+            let last = [before().max_by_key(|f| f.end), before().filter(of).max_by_key(|f| f.end)];
+            let is_shared = last.into_iter().flatten().all(|fetch| fetch.is_storable(policy));
+            let all_usual = all_usual && is_shared;
             let is_large = policy.size > WINDOW_BYTES && !history.has_disk;
             if policy.lifetime_s == 0 || !all_usual || is_large {
                 continue;
@@ -435,7 +460,7 @@ impl<'h> Checker<'h> {
                 let overlaps = request.start <= end && request.end.saturating_add(SKEW) >= start;
                 !is_member && request.what.url == url && overlaps
             });
-            let concerns = |purge: &Purge| !history.has_disk || purge.urls.contains(&url);
+            let concerns = |purge: &Purge| purge.urls.contains(&url);
             let purges = history
                 .purges
                 .iter()
@@ -516,7 +541,7 @@ impl<'h> Checker<'h> {
             let is_refusal = match fetch.fault {
                 Some(Fault::Private | Fault::NoStore) => true,
                 Some(Fault::Status(status)) => status < 500 && status != 429,
-                _ => false,
+                _ => fetch.cookie,
             };
             let is_plain = fetch.method == "GET" && !fetch.has_range;
             let of = fetch.url == url && fetch.variant == variant;
