@@ -212,13 +212,23 @@ impl Cache {
         let edition = Edition::of(meta, is_whole(entry), now_ms);
         let new = Edition { is_purged: purged_at.is_some(), ..edition };
         for noted in storing.overlapping(rivals) {
-            let Noted { edition, began, .. } = *noted.ok_or(Kept::Older)?;
+            let Noted { edition, began, part } = noted.ok_or(Kept::Older)?;
             let is_purged = match purged_at {
-                Some(at) => began < at,
-                None => purges_since(began) != Verdict::Good,
+                Some(at) => *began < at,
+                None => purges_since(*began) != Verdict::Good,
             };
-            let stored = Edition { is_purged, ..edition };
-            may_replace(&stored, &new, Fetches::Overlap)?;
+            let stored = Edition { is_purged, ..*edition };
+            let is_of_whole = |part: &Arc<Partial>| match entry {
+                Entry::Response(whole) => {
+                    caching::may_combine(part.head.named(), whole.head.named())
+                }
+                _ => false,
+            };
+            match may_replace(&stored, &new, Fetches::Overlap) {
+                // The whole of what is there in part is no other version.
+                Err(Kept::Older) if part.as_ref().is_some_and(is_of_whole) => {}
+                result => result?,
+            }
         }
         // Any other response whose fetch began later replaces whatever is stored.
         if !new.is_whole || new.is_error {
@@ -337,5 +347,50 @@ impl Cache {
         // The disk does not know what else a head has.
         let bytes = new.accounted_bytes();
         let _ = self.store.replace_if(key, |there| there.is(&now), Entry::Response(new), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use caching::range::ByteRange;
+    use caching::{ContentRange, Exchange, Policy, Response, StoredMeta};
+    use config::{Config, Role};
+    use http1::Scheme;
+
+    use super::*;
+    use crate::key::StoredUri;
+    use crate::realm::Realm;
+    use crate::stored::{Piece, Resource};
+
+    const BODY: [u8; 9] = *b"all of it";
+
+    fn uri() -> StoredUri<'static> {
+        StoredUri::new(Realm { role: Role::Reverse, scheme: Scheme::Http }, b"h", b"/")
+    }
+
+    fn head(request_ms: u64, tag: &[u8]) -> Arc<Head> {
+        let fields: [(&[u8], &[u8]); 2] = [(b"Cache-Control", b"max-age=60"), (b"ETag", tag)];
+        let exchange = Exchange { request_ms, response_ms: request_ms };
+        let response = Response { status: 200, fields: &fields };
+        let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
+        let resource = Resource::new(uri(), fields.into_iter(), 0);
+        Arc::new(Head::new(200, b"", fields.into_iter(), meta, resource))
+    }
+
+    #[test]
+    fn a_part_of_a_later_fetch_keeps_out_the_whole_of_another_version_only() {
+        let config = Config { memory_bytes: 64 << 10, ..Config::forward(&[]) };
+        for (tag, is_stored) in [(b"\"a\"", true), (b"\"b\"", false)] {
+            let cache = Cache::new(&config, 1, None);
+            let key = cache.uri_key(uri());
+            let (early, late) = (cache.watches.watch(key), cache.watches.watch(key));
+            let range = ByteRange { first: 0, last: 2 };
+            let of = ContentRange { range, complete_bytes: BODY.len() as u64 };
+            let part = Partial::new(head(1, b"\"a\""), of, vec![Piece::from(&BODY[..3])]);
+            cache.insert_part(&late, &Place::known(key, key), part);
+            let whole = Stored::new(head(0, tag), vec![Piece::from(&BODY[..])]);
+            let whole = Entry::Response(Arc::new(whole));
+            assert_eq!(cache.insert(&early, &Place::known(key, key), whole), is_stored);
+        }
     }
 }

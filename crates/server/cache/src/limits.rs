@@ -39,8 +39,8 @@ pub const TAGS_MAX: usize = 1024;
 pub const DOUBT_SLOTS: usize = 1 << 20;
 /// Doubts of prefixes. Beyond it everything is in doubt.
 pub const DOUBT_PREFIXES_MAX: usize = 256;
-/// For so long the records of purges stay, because a response whose fetch began before its records
-/// were dropped counts as purged. Fetches that take longer lose their responses.
+/// The records of purges stay at least so long, unless there are many. A response whose fetch began
+/// before records were dropped counts as purged, because it is not known what they concerned.
 pub const PURGE_RECORDS_KEPT: Duration = Duration::from_secs(30);
 /// Slots of the store per tick that a sweep checks.
 pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;

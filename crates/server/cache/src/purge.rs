@@ -116,16 +116,17 @@ impl Cache {
     }
 
     /// Whether a response that arrives must not serve a request that last looked into the store at
-    /// this generation: a purge after that look does not concern the request.
+    /// this generation. If no purge came between the start of the fetch and the look, no later
+    /// purge concerns the request. Otherwise it is not known which purge was the first.
     pub fn is_overtaken(&self, resource: &Resource, looked: Generation) -> bool {
         let began = resource.began();
         let may_be = began != looked && began != self.purges.now();
         may_be && self.purges.judge(resource.known(), began).0 != Verdict::Good
     }
 
-    /// Advances the sweep, if a sweep is due and no other core is sweeping. The first pass frees
-    /// memory. The records stay for the fetches that are in flight, so a second pass, which judges
-    /// what these have stored, comes before the records are dropped.
+    /// Advances the sweep, if a sweep is due and no other core is sweeping. A pass frees memory,
+    /// and is repeated if a purge came since. The records stay for the fetches that are in flight.
+    /// Before the records are dropped, a last pass judges what these fetches have stored.
     pub fn sweep_purged(&self, now: Instant) {
         let mut sweeping = match self.sweeping.try_lock() {
             Ok(sweeping) => sweeping,
@@ -137,14 +138,15 @@ impl Cache {
             if self.disk.is_some() || !self.purges.wants_sweep() {
                 return;
             }
-            let first = Pass { at: Cursor::default(), is_last: false };
             let kept_until = now + PURGE_RECORDS_KEPT;
             let begun = self.purges.begin_sweep();
-            *sweeping = begun.map(|sweep| Sweeping { sweep, kept_until, pass: Some(first) });
+            *sweeping = begun.map(|sweep| Sweeping { sweep, kept_until, passed: 0, pass: None });
         }
-        let Some(Sweeping { sweep, kept_until, pass }) = &mut *sweeping else { return };
-        if pass.is_none() && (now >= *kept_until || self.purges.is_crowded()) {
-            *pass = Some(Pass { at: Cursor::default(), is_last: true });
+        let Some(Sweeping { sweep, kept_until, passed, pass }) = &mut *sweeping else { return };
+        let is_due = now >= *kept_until;
+        if pass.is_none() && (is_due || *passed != self.purges.now()) {
+            *passed = self.purges.now();
+            *pass = Some(Pass { at: Cursor::default(), is_last: is_due });
         }
         let Some(Pass { at, is_last }) = pass else { return };
         let mut found = Vec::with_capacity(PURGE_SWEEP_SLOTS_PER_LOCK);
@@ -161,7 +163,8 @@ impl Cache {
             }
             match next {
                 Some(next) => *at = next,
-                None if *is_last => {
+                // Each pass has judged all that was stored when the sweep began.
+                None if *is_last || self.purges.is_crowded() => {
                     self.purges.end_sweep(*sweep);
                     *sweeping = None;
                     return;
@@ -181,6 +184,8 @@ pub(crate) struct Sweeping {
     sweep: Sweep,
     /// When the records may be dropped.
     kept_until: Instant,
+    /// The generation at which the last pass began. There is none before the first.
+    passed: Generation,
     /// `None`: the records wait to be dropped.
     pass: Option<Pass>,
 }
@@ -191,4 +196,102 @@ struct Pass {
     at: Cursor,
     /// The records are dropped after it.
     is_last: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use caching::{Exchange, Policy, Response, StoredMeta};
+    use config::{Config, Role};
+    use http1::Scheme;
+    use store::PURGE_RECORDS_MAX;
+
+    use super::*;
+    use crate::key::StoredUri;
+    use crate::realm::Realm;
+    use crate::stored::Head;
+
+    const BEGINNING: Instant = Instant::from_ns(0);
+
+    fn uri() -> StoredUri<'static> {
+        StoredUri::new(Realm { role: Role::Reverse, scheme: Scheme::Http }, b"h", b"/")
+    }
+
+    fn cache() -> (Cache, Key) {
+        let config = Config { memory_bytes: 64 << 10, ..Config::forward(&[]) };
+        let cache = Cache::new(&config, 1, None);
+        let key = cache.uri_key(uri());
+        (cache, key)
+    }
+
+    /// Stores a response whose fetch began at this generation.
+    fn store(cache: &Cache, key: Key, began: Generation) {
+        let fields: [(&[u8], &[u8]); 1] = [(b"Cache-Control", b"max-age=60")];
+        let exchange = Exchange { request_ms: 0, response_ms: 0 };
+        let response = Response { status: 200, fields: &fields };
+        let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
+        let resource = Resource::new(uri(), fields.into_iter(), began);
+        let head = Head::new(200, b"", fields.into_iter(), meta, resource);
+        let entry = Entry::Response(Arc::new(Stored::new(Arc::new(head), Vec::new())));
+        // Some purges concern it already, so it is not asked whether it may be stored.
+        cache.insert_now(key, entry);
+    }
+
+    fn finds(cache: &Cache, key: Key) -> bool {
+        match cache.store.peek(&key) {
+            Some(Entry::Response(stored)) => cache.judged(Look::Use, key, stored).is_some(),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn a_pass_frees_what_was_purged_and_comes_again_after_another_purge() {
+        let (cache, key) = cache();
+        for at in 0..3 {
+            store(&cache, key, at);
+            cache.purges.purge(Concerns::Url(&uri().url()), false, 0);
+            cache.sweep_purged(BEGINNING);
+            assert!(cache.store.peek(&key).is_none(), "freed");
+            assert_ne!(cache.purges.records(), 0, "kept for the fetches in flight");
+        }
+        cache.sweep_purged(BEGINNING + PURGE_RECORDS_KEPT);
+        cache.sweep_purged(BEGINNING + PURGE_RECORDS_KEPT * 2);
+        cache.sweep_purged(BEGINNING + PURGE_RECORDS_KEPT * 3);
+        assert_eq!(cache.purges.records(), 0, "dropped");
+    }
+
+    #[test]
+    fn the_last_pass_keeps_what_slow_fetches_have_stored() {
+        let (cache, key) = cache();
+        let began = cache.purges.now();
+        cache.purges.purge(Concerns::Url(b"h/other"), false, 0);
+        cache.sweep_purged(BEGINNING);
+        store(&cache, key, began);
+        cache.sweep_purged(BEGINNING + PURGE_RECORDS_KEPT);
+        assert_eq!(cache.purges.records(), 0, "dropped");
+        assert!(finds(&cache, key));
+    }
+
+    #[test]
+    fn a_fetch_that_outlasts_the_records_loses_its_response() {
+        let (cache, key) = cache();
+        let began = cache.purges.now();
+        cache.purges.purge(Concerns::Url(b"h/other"), false, 0);
+        cache.sweep_purged(BEGINNING);
+        cache.sweep_purged(BEGINNING + PURGE_RECORDS_KEPT);
+        store(&cache, key, began);
+        assert!(!finds(&cache, key), "nothing says what the purge concerned");
+    }
+
+    #[test]
+    fn many_records_do_not_wait() {
+        let (cache, _) = cache();
+        cache.purges.purge(Concerns::Url(b"h/first"), false, 0);
+        cache.sweep_purged(BEGINNING);
+        for at in 0..=PURGE_RECORDS_MAX / 4 {
+            cache.purges.purge(Concerns::Url(format!("h/{at}").as_bytes()), false, 0);
+        }
+        cache.sweep_purged(BEGINNING);
+        assert_eq!(cache.purges.records(), PURGE_RECORDS_MAX / 4 + 1, "the first is dropped");
+        assert_eq!(cache.purges.folded(), 0);
+    }
 }

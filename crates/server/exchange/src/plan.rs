@@ -97,8 +97,9 @@ impl Request {
     /// Passes the request on. Its answer is stored if it may be, unless conditions or a range of
     /// the request may have drawn the answer.
     pub(crate) fn pass_unshared(&self, uri: Key, key: Key, why: Forward) -> Step {
-        let stamp = self.worker.cache.watches.stamp(&uri);
-        let of = Unshared { uri, key, why, stamp };
+        let cache = &self.worker.cache;
+        let before = (cache.watches.stamp(&uri), cache.purges.now());
+        let of = Unshared { uri, key, why, before };
         Step::Pass(why, (!self.is_selective()).then_some(of))
     }
 

@@ -149,6 +149,7 @@ impl<C: Client> Exchange<'_, C> {
                     return Box::pin(upgrade::upgrade(self, &protocols, body)).await;
                 }
                 Step::Pass(_, Some(of)) if self.request.snapshot.cluster.is_some() => {
+                    (_, self.began) = of.before;
                     Step::Fetch(Box::new(of.ask()))
                 }
                 Step::Pass(why, unshared) => match pass::pass(self, why, body, &unshared).await? {

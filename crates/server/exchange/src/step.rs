@@ -17,7 +17,7 @@ use caching::range::ByteRange;
 use caching::{StoredMeta, Validators};
 use config::Action;
 use outcome::{Fault, Outcome, Refusal};
-use store::Key;
+use store::{Generation, Key};
 use upstream::Answer;
 
 use crate::cache_status::CacheStatus;
@@ -227,14 +227,16 @@ pub(crate) struct Fetch {
     pub(crate) lead: Lead,
 }
 
-/// A request for whose key requests do not wait for each other. Its answer is stored if it may be.
+/// The state of a URI and the purges, before a request is sent.
+pub(crate) type Before = (Stamp, Generation);
+
+/// A request that is passed on and waits for no other. Its answer is stored if it may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unshared {
     pub(crate) uri: Key,
     pub(crate) key: Key,
     pub(crate) why: Forward,
-    /// Of its URI, before the request is sent.
-    pub(crate) stamp: Stamp,
+    pub(crate) before: Before,
 }
 
 impl Unshared {

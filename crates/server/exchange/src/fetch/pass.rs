@@ -14,14 +14,13 @@ use std::task::{Context, Poll};
 use cache::Own;
 use cache::paths::Paths;
 use cache::stored::Wire;
-use cache::watch::{Stamp, Watch};
+use cache::watch::Watch;
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
 use policy::reading;
 use runtime::time;
-use store::Generation;
 use upstream::{
     Answer, BodyLength, BodyWriter, HeadRead, NextHead, Reading, ReceivedHead, Reuse, Upstream,
     Upstreams,
@@ -35,7 +34,8 @@ use crate::fetch::{Purpose, hierarchy, unanswered};
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::{Course, Destination, Request, body_length};
 use crate::step::{
-    Cut, Ending, Fetch, Held, Provenance, Serving, Step, Streaming, Summary, Unshared, Validated,
+    Before, Cut, Ending, Fetch, Held, Provenance, Serving, Step, Streaming, Summary, Unshared,
+    Validated,
 };
 use crate::{Exchange, spread, unless_left};
 
@@ -97,7 +97,7 @@ pub(crate) async fn pass<C: Client>(
     let answer = answer.map_err(|fault| unanswered(&request.worker.io, *fault))?;
     request.apply_rules(answer);
     if let Some(of) = *unshared {
-        return match Fetch::unshared(request, of, exchange.began, answer) {
+        return match Fetch::unshared(request, of, answer) {
             Ok((fetch, storable)) => {
                 let answer = exchanged.and_then(Result::ok).expect(ENDED);
                 let next = fetch.store(request, answer, storable)?;
@@ -153,7 +153,7 @@ impl<C: Client> Exchange<'_, C> {
         let (request, worker) = (&self.request, &self.request.worker);
         let watch = worker.cache.watches.watch(uri);
         let message = request.message(Purpose::Pass(body_length(&request.head())));
-        let began = worker.cache.purges.now();
+        let began = self.began;
         let mut interim = |_: &ResponseHead<'_>| {};
         let answer = hierarchy::exchange(request, &message, &mut interim);
         let answer = unless_left(self.left(), answer).await?;
@@ -191,9 +191,6 @@ impl<C: Client> Exchange<'_, C> {
         }
     }
 }
-
-/// The state of a URI and the purges, before a request is sent.
-pub(super) type Before = (Stamp, Generation);
 
 /// The state before a POST, which may store its response.
 fn own_stamp<C: Client>(exchange: &Exchange<'_, C>) -> Option<Before> {

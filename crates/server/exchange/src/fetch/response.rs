@@ -26,10 +26,9 @@ use upstream::Answer;
 use crate::cache_status::CacheStatus;
 use crate::fetch::continued::Kept;
 use crate::fetch::fill::{Filling, Into};
-use crate::fetch::pass::Before;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
-use crate::step::{Ask, Fetch, Held, Provenance, Serving, Step, Streaming, Unshared, What};
+use crate::step::{Ask, Before, Fetch, Held, Provenance, Serving, Step, Streaming, Unshared, What};
 
 /// The step that follows an answer, for the request that led the fetch.
 type Next = Result<Step, Refusal>;
@@ -102,15 +101,14 @@ impl Fetch {
         }
     }
 
-    /// The fetch of a request that was passed on while no request waits for another, if its answer
-    /// may be stored. The error is the token of the rule by which a storable answer is not stored.
+    /// The fetch of a request that was passed on and waited for no other, if its answer may be
+    /// stored. The error is the token of the rule by which a storable answer is not stored.
     pub(super) fn unshared(
         request: &Request,
         of: Unshared,
-        began: Generation,
         answer: &Answer,
     ) -> Result<(Fetch, Prepared), Option<&'static str>> {
-        let head = answer.head.head();
+        let (head, (_, began)) = (answer.head.head(), of.before);
         if request.is_usually_unstorable(&head) {
             return Err(None);
         }
@@ -119,7 +117,7 @@ impl Fetch {
         }
         let ask = of.ask();
         let storable = request.storable(&ask, answer, began).map_err(|_| None)?;
-        let watch = request.watch_since(of.uri, (of.stamp, began), &storable.0);
+        let watch = request.watch_since(of.uri, of.before, &storable.0);
         let watch = watch.ok_or(Some(Newer::Older.explain().token))?;
         let lead = request.worker.cache.flights.alone(of.key, began, watch).shared();
         Ok((Fetch { ask: Box::new(ask), lead }, storable))

@@ -170,17 +170,23 @@ impl<'h> Checker<'h> {
         copies
     }
 
-    /// When the exchange of a fetch began. A fetch that begins where another has broken off repeats
-    /// that one, and counts as old as that one for purges.
+    /// When the exchange of a fetch began. A fetch that begins where another has broken off may
+    /// repeat that one for the same request, and then counts as old as that one for purges.
     fn asked(&self, fetch: &Fetch) -> Micros {
-        let breaks = |other: &&Fetch| {
+        let is_repeated = |other: &&Fetch| {
             let of = other.url == fetch.url && other.variant == fetch.variant;
             let until = other.end.saturating_add(SKEW);
-            let is_before = other.end <= fetch.start && fetch.start <= until;
-            of && is_before && matches!(other.fault, Some(Fault::Cut | Fault::Gone | Fault::Stall))
+            let is_before =
+                other.start < fetch.start && other.end <= fetch.start && fetch.start <= until;
+            let breaks = matches!(other.fault, Some(Fault::Cut | Fault::Gone | Fault::Stall));
+            let is_within = |request: &Request| {
+                let is_one = request.start <= other.start && fetch.start <= request.end;
+                request.what.url == fetch.url && is_one
+            };
+            of && is_before && breaks && self.history.requests.iter().any(is_within)
         };
-        let before = self.history.fetches.iter().filter(breaks).map(|other| other.start);
-        before.min().unwrap_or(fetch.start)
+        let before = self.history.fetches.iter().filter(is_repeated);
+        before.map(|other| self.asked(other)).min().unwrap_or(fetch.start)
     }
 
     /// Whether the answer of a fetch was stored in the end, if its request was for all of it.
@@ -191,13 +197,19 @@ impl<'h> Checker<'h> {
     }
 
     /// Whether a part of a later response may have been stored while a fetch was in flight. An
-    /// older response does not replace it.
+    /// older response does not replace it, unless it is of the same version.
     fn is_after_a_part(&self, fetch: &Fetch) -> bool {
         self.history.fetches.iter().any(|other| {
             let is_part = other.status == 206 || other.fault == Some(Fault::Cut);
             let of = other.url == fetch.url && other.variant == fetch.variant;
             let is_later = other.start >= fetch.start || other.dated >= fetch.dated;
-            of && is_part && is_later && other.start <= fetch.end && other.end >= fetch.start
+            let is_strong = self.policy(fetch.url).validator == Validator::Strong;
+            let is_same = is_strong && other.version == fetch.version;
+            of && is_part
+                && is_later
+                && !is_same
+                && other.start <= fetch.end
+                && other.end >= fetch.start
         })
     }
 
@@ -277,15 +289,18 @@ impl<'h> Checker<'h> {
         }
     }
 
-    /// Whether the origin sent two versions while a request was answered.
+    /// Whether a range was asked for while a request was answered, and the origin had another
+    /// version by then than before.
     fn changes_during(&self, request: &Request) -> bool {
-        let fetches = self.history.fetches.iter().filter(|fetch| {
-            let overlaps = fetch.start <= request.end && fetch.end >= request.start;
-            fetch.url == request.what.url && overlaps
-        });
-        let mut versions = fetches.map(|fetch| fetch.version);
-        let first = versions.next();
-        versions.any(|version| Some(version) != first)
+        let during = || {
+            self.history.fetches.iter().filter(|fetch| {
+                let overlaps = fetch.start <= request.end && fetch.end >= request.start;
+                fetch.url == request.what.url && overlaps
+            })
+        };
+        during().filter(|fetch| fetch.has_range).any(|range| {
+            during().any(|other| other.start < range.start && other.version != range.version)
+        })
     }
 
     fn no_older_version_follows_a_newer_one(&mut self) {
@@ -440,15 +455,16 @@ impl<'h> Checker<'h> {
             let policy = self.policy(url);
             let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
             let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
-            // Requests do not wait for each other after an answer that may not be stored, which may
-            // be of another variant if the URL is not known to vary.
+            // Requests do not wait for each other after an answer that may not be stored. It may be
+            // of another variant if no stored response says that the URL varies.
             let is_before = |fetch: &&Fetch| {
                 let is_plain = fetch.method == "GET" && !fetch.has_range;
                 fetch.url == url && is_plain && fetch.end < start
             };
             let before = || history.fetches.iter().filter(is_before);
-            let last = [before().max_by_key(|f| f.end), before().filter(of).max_by_key(|f| f.end)];
-            let is_shared = last.into_iter().flatten().all(|fetch| fetch.is_storable(policy));
+            let varies = before().any(|fetch| fetch.is_storable(policy));
+            let last = before().filter(|f| !varies || of(f)).max_by_key(|fetch| fetch.end);
+            let is_shared = last.is_none_or(|fetch| fetch.is_storable(policy));
             let all_usual = all_usual && is_shared;
             let is_large = policy.size > WINDOW_BYTES && !history.has_disk;
             if policy.lifetime_s == 0 || !all_usual || is_large {
@@ -541,6 +557,7 @@ impl<'h> Checker<'h> {
             let is_refusal = match fetch.fault {
                 Some(Fault::Private | Fault::NoStore) => true,
                 Some(Fault::Status(status)) => status < 500 && status != 429,
+                Some(Fault::Gone | Fault::Stall) => false,
                 _ => fetch.cookie,
             };
             let is_plain = fetch.method == "GET" && !fetch.has_range;

@@ -537,7 +537,12 @@ fn keeps_the_rules(seed: u64) {
         let history = History { policies, has_disk, ..History::default() };
         let origin = Versions::start(history, draw);
         storm(&origin, seed).await;
-        // Fetches in the background end.
+        // Fetches in the background end, and the records of purges are dropped meanwhile.
+        sleep(Duration::from_secs(30)).await;
+        let asked = [1, 2].map(|at| wander(Rc::clone(&origin), Draw::new(seed ^ at)));
+        for asked in asked.map(runtime::spawn) {
+            asked.await;
+        }
         sleep(Duration::from_secs(30)).await;
         let history = origin.history.take();
         if let Some(report) = checker::report(&history) {
