@@ -17,6 +17,7 @@ mod generators;
 mod large;
 mod layout;
 mod measure;
+mod object_bytes;
 mod process;
 mod scenarios;
 mod servers;
@@ -70,11 +71,11 @@ struct Flags {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
-    /// stored, revalidated, post, tunnel, passed, large, tls, file, cores, tails, generator. These
-    /// run only if they are named: with (what users add to a hit or a miss, and plain for what that
-    /// is compared with); far (clients behind a link with delays and losses); and, because they
-    /// need minutes and gigabytes, disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start,
-    /// beside_writes.
+    /// stored, revalidated, post, tunnel, passed, large, tls, object_bytes, file, cores, tails,
+    /// generator. These run only if they are named: with (what users add to a hit or a miss, and
+    /// plain for what that is compared with); far (clients behind a link with delays and losses);
+    /// and, because they need minutes and gigabytes, disk_hit_1k, disk_hit_16k, disk_hit_1m,
+    /// warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.
@@ -130,6 +131,7 @@ struct Report {
     warm_starts: Vec<table::Rounds<warm_start::Start>>,
     beside_writes: Vec<table::Rounds<beside_writes::Round>>,
     tls_silent: Vec<table::Rounds<f64>>,
+    object_bytes: Vec<table::Rounds<f64>>,
     cores: Vec<cores::Cores>,
     tails: Vec<tails::Tail>,
     far: Vec<far::Far>,
@@ -264,6 +266,7 @@ fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String
     let apart = [
         generators::NAME,
         tls::NAME,
+        object_bytes::NAME,
         cores::NAME,
         tails::NAME,
         warm_start::NAME,
@@ -363,6 +366,8 @@ fn run(
     let mut failed = Vec::new();
     let silent = flags.wants(tls::NAME).then(|| tls::run(context, servers));
     let tls_silent = rows_of(tls::NAME, silent, &mut failed);
+    let objects = flags.wants(object_bytes::NAME).then(|| object_bytes::run(context, servers));
+    let object_bytes = rows_of(object_bytes::NAME, objects, &mut failed);
     let cores = flags.wants(cores::NAME).then(|| cores::run(context));
     let cores = rows_of(cores::NAME, cores, &mut failed);
     let tails = flags.wants(tails::NAME).then(|| tails::run(context, servers));
@@ -387,6 +392,7 @@ fn run(
         warm_starts,
         beside_writes,
         tls_silent,
+        object_bytes,
         cores,
         tails,
         far,
@@ -528,6 +534,11 @@ fn print(report: &Report, scenarios: &[&Scenario], json: bool) -> Result<(), Str
             !report.tls_silent.is_empty(),
             "memory of a silent connection over TLS 1.3",
             table::of_rounds(&report.tls_silent, tls::COLUMNS, &[]).to_string(),
+        ),
+        (
+            !report.object_bytes.is_empty(),
+            "memory of a stored response of 1 KB",
+            table::of_rounds(&report.object_bytes, object_bytes::COLUMNS, &[]).to_string(),
         ),
         (
             !report.cores.is_empty(),

@@ -409,6 +409,15 @@ impl Server {
         }
     }
 
+    /// Whether the memory of its stored responses is measured.
+    pub(crate) fn stores_objects(&self) -> bool {
+        match self.kind {
+            Kind::Plimsoll(backend) => backend == "epoll",
+            Kind::Peer(_) => ["nginx", "varnish"].contains(&self.name),
+            _ => false,
+        }
+    }
+
     /// Starts it and waits until it listens. Only the floors use `body_bytes`: 0 makes the
     /// relay one of tunnels.
     ///
