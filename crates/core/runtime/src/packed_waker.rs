@@ -131,7 +131,9 @@ mod tests {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let packed = PackedWaker::new(&waker);
-        assert!(packed.will_wake(&waker) && !packed.will_wake(&TaskId::new(0, 1, 2).waker()));
+        // Miri may give the functions of a waker several addresses. Then it looks like another one.
+        assert!(packed.will_wake(&waker) || cfg!(miri));
+        assert!(!packed.will_wake(&TaskId::new(0, 1, 2).waker()));
         packed.waker().wake();
         packed.wake();
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
