@@ -287,7 +287,9 @@ fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String
     let servers = SERVERS.iter().filter(wanted).map(|server| server.with_builds(&flags.peer));
     let (servers, absent): (Vec<_>, Vec<_>) = servers.partition(Server::has_program);
     if let Some(Server { name, .. }) = absent.first().filter(|_| !flags.only.is_empty()) {
-        return Err(format!("--only {name}: build it, and name its program with --peer {name}=PATH"));
+        return Err(format!(
+            "--only {name}: build it, and name its program with --peer {name}=PATH"
+        ));
     }
     Ok((servers, SCENARIOS.iter().filter(asked).collect()))
 }

@@ -1,10 +1,10 @@
 //! The rows of the table: the floors, our server on each backend, and the peers.
 //!
 //! Each row knows how its server is started in front of an origin. A row that cannot run says so in
-//! the table; none is left out silently. A peer that has to be built has rows only if `--peer` names
-//! its program. All servers run with one worker (or thread) and, except
-//! for one plimsoll row and the scenarios about logs, without an access log. Servers that store in
-//! memory are compared with each other, and so are servers that store on disk.
+//! the table; none is left out silently. A peer that has to be built has rows only if `--peer`
+//! names its program. All servers run with one worker (or thread) and, except for one plimsoll row
+//! and the scenarios about logs, without an access log. Servers that store in memory are compared
+//! with each other, and so are servers that store on disk.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -491,6 +491,8 @@ mod tests {
             found(manifests, &[("crates/server/store/Cargo.toml", own)]),
             ["crates/server/store/Cargo.toml:0"]
         );
+        let apart = format!("{own}\n[workspace]\n");
+        assert_eq!(found(manifests, &[("tools/fuzz/Cargo.toml", &apart)]), [""; 0]);
     }
 
     #[test]

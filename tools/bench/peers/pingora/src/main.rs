@@ -3,6 +3,8 @@
 //! Its arguments are the configuration file, the listening address, and `http` or `https` with the
 //! address of the origin.
 
+#![forbid(unsafe_code)]
+
 use std::net::SocketAddr;
 
 use async_trait::async_trait;
