@@ -89,7 +89,7 @@ struct Flags {
     #[arg(long)]
     json: bool,
     /// Run this build of a peer in place of the installed one, such as haproxy=/opt/haproxy; may be
-    /// repeated. The conditions name its version.
+    /// repeated. Pingora runs only so. The conditions name its version.
     #[arg(long, value_name = "NAME=PATH")]
     peer: Vec<Build>,
     /// The path of our program.
@@ -288,7 +288,13 @@ fn chosen(flags: &Flags) -> Result<(Vec<Server>, Vec<&'static Scenario>), String
     let plain: Vec<&str> = SCENARIOS.iter().filter(asked).filter_map(|of| of.plain).collect();
     let asked = |scenario: &&Scenario| asked(scenario) || plain.contains(&scenario.name);
     let servers = SERVERS.iter().filter(wanted).map(|server| server.with_builds(&flags.peer));
-    Ok((servers.collect(), SCENARIOS.iter().filter(asked).collect()))
+    let (servers, absent): (Vec<_>, Vec<_>) = servers.partition(Server::has_program);
+    if let Some(Server { name, .. }) = absent.first().filter(|_| !flags.only.is_empty()) {
+        return Err(format!(
+            "--only {name}: build it, and name its program with --peer {name}=PATH"
+        ));
+    }
+    Ok((servers, SCENARIOS.iter().filter(asked).collect()))
 }
 
 /// A running server: its name, its body size (except in memory), its feature, and its origin.

@@ -1,9 +1,10 @@
 //! The rows of the table: the floors, our server on each backend, and the peers.
 //!
 //! Each row knows how its server is started in front of an origin. A row that cannot run says so in
-//! the table; none is left out silently. All servers run with one worker (or thread) and, except
-//! for one plimsoll row and the scenarios about logs, without an access log. Servers that store in
-//! memory are compared with each other, and so are servers that store on disk.
+//! the table; none is left out silently. A peer that has to be built has rows only if `--peer`
+//! names its program. All servers run with one worker (or thread) and, except for one plimsoll row
+//! and the scenarios about logs, without an access log. Servers that store in memory are compared
+//! with each other, and so are servers that store on disk.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -146,6 +147,15 @@ const CADDY: Recipe = Recipe {
     ..Recipe::named("caddy")
 };
 
+/// Pingora is a library, so its program is built from `peers/pingora` and named by `--peer`.
+const PINGORA: Recipe = Recipe {
+    program: "",
+    version: "--version",
+    config: include_str!("../peers/pingora/conf.yaml"),
+    command: "{program} {config} {listen} {scheme}://{origin}",
+    ..Recipe::named("pingora")
+};
+
 /// A variant of a peer, whose configuration has this in addition.
 const fn with(more: &'static str, peer: Recipe) -> Kind {
     Kind::Peer(Recipe { more, ..peer })
@@ -191,6 +201,20 @@ pub(crate) const SERVERS: &[Server] = &[
     in_memory("varnish", Kind::Peer(VARNISH)),
     in_memory("squid", Kind::Peer(SQUID)),
     in_memory("caddy", Kind::Peer(CADDY)),
+    // It has no cache: that of the library is for tests only, as its documentation says.
+    only(
+        &[
+            "miss",
+            "post",
+            "passed_64k",
+            "passed_1m",
+            "plain_upstream",
+            "with_tls",
+            "with_websocket",
+            "with_upload",
+        ],
+        in_memory("pingora", Kind::Peer(PINGORA)),
+    ),
     of_files("plimsoll-files", Kind::PlimsollFiles),
     of_files(NGINX_FILES, nginx_files("max=1000 inactive=600s")),
     of_files("nginx-files-default", nginx_files("off")),
@@ -340,15 +364,22 @@ impl Server {
         }
     }
 
+    /// Whether there is a program to look for: a peer that has to be built needs a build.
+    pub(crate) fn has_program(&self) -> bool {
+        !matches!(self.kind, Kind::Peer(Recipe { program: "", .. }))
+    }
+
     /// Whether it has a row in this scenario.
     pub(crate) fn is_for(&self, scenario: &Scenario) -> bool {
+        if !self.only.is_empty() {
+            return self.only.contains(&scenario.name);
+        }
         if scenario.tls != Tls::No {
             return self.has_tls();
         }
         if scenario.is_of_added() && self.tier != Tier::Floor {
-            let peer = self.added_to().filter(|_| self.only.is_empty());
             let is_known = |peer| added::is_known(peer, scenario.added);
-            return peer.is_some_and(|peer| scenario.added.is_empty() || is_known(peer));
+            return self.added_to().is_some_and(|peer| scenario.added.is_empty() || is_known(peer));
         }
         match self.tier {
             Tier::Floor => self.name == scenario.floor,
@@ -361,10 +392,8 @@ impl Server {
     fn is_of(&self, scenario: &Scenario) -> bool {
         // These have rows with another configuration for tunnels.
         let has_other = scenario.is_tunnel() && ["haproxy", "nginx"].contains(&self.name);
-        if has_other || !(self.only.is_empty() || self.only.contains(&scenario.name)) {
-            return false;
-        }
         match (self.kind, scenario.protocol) {
+            _ if has_other => false,
             (Kind::Peer(peer), Protocol::Http3 { .. }) => peer.name == "caddy",
             (Kind::Peer(peer), Protocol::Http2 { .. }) => !["squid", "caddy"].contains(&peer.name),
             (Kind::Peer(peer), Protocol::Http1) => peer.name != "caddy",
@@ -737,6 +766,16 @@ mod tests {
         }
         for wrong in ["haproxy", "h2o=/bin/sh", "nginx=/no/such/file"] {
             assert!(wrong.parse::<Build>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_has_to_be_built_has_a_program_only_with_a_build() {
+        let program = std::env::current_exe().unwrap();
+        let build: Build = format!("pingora={}", program.display()).parse().unwrap();
+        for server in SERVERS {
+            assert_eq!(server.has_program(), server.name != "pingora", "{}", server.name);
+            assert!(server.with_builds(&[build]).has_program(), "{}", server.name);
         }
     }
 

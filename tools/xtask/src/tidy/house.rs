@@ -69,10 +69,10 @@ pub(super) fn parts_have_reasons(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Manifests of the workspace's own crates; the fuzz targets need a
-/// nightly compiler and are not part of the workspace.
+/// Manifests of the workspace's crates. The fuzz targets, which need a nightly compiler, and the
+/// peer that the bench does not build are workspaces of their own.
 pub(super) fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
-    tree.with_suffix("/Cargo.toml").filter(|(path, _)| !path.contains("/fuzz/"))
+    tree.with_suffix("/Cargo.toml").filter(|(_, text)| !text.contains("\n[workspace]\n"))
 }
 
 pub(super) fn package_name(manifest: &str) -> &str {
@@ -491,6 +491,8 @@ mod tests {
             found(manifests, &[("crates/server/store/Cargo.toml", own)]),
             ["crates/server/store/Cargo.toml:0"]
         );
+        let apart = format!("{own}\n[workspace]\n");
+        assert_eq!(found(manifests, &[("tools/fuzz/Cargo.toml", &apart)]), [""; 0]);
     }
 
     #[test]
