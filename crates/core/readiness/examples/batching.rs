@@ -58,8 +58,6 @@ const _: () = assert!(RESPONSE.len() < BUFFER_BYTES && REQUEST.len() < BUFFER_BY
 const GROUP: u16 = 0;
 /// How long the clients wait for any response before they give up.
 const PATIENCE: Duration = Duration::from_secs(10);
-const ROUNDS_MAX: u64 = 1000;
-const VISIT_MS_MAX: u64 = 60_000;
 
 /// What is measured: connections with one outstanding request each, and silent ones.
 #[derive(Clone, Copy)]
@@ -69,27 +67,32 @@ struct Row {
     silent: usize,
 }
 
-const ROWS: [Row; 9] = {
-    let hit = Row { relays: false, active: 1, silent: 0 };
-    let relay = Row { relays: true, ..hit };
-    [
-        hit,
-        Row { active: 8, ..hit },
-        Row { active: 64, ..hit },
-        Row { active: 512, ..hit },
-        Row { active: 64, silent: 4000, ..hit },
-        relay,
-        Row { active: 8, ..relay },
-        Row { active: 64, ..relay },
-        Row { active: 512, ..relay },
-    ]
-};
+const fn row(relays: bool, active: usize, silent: usize) -> Row {
+    Row { relays, active, silent }
+}
+
+const ROWS: [Row; 9] = [
+    row(false, 1, 0),
+    row(false, 8, 0),
+    row(false, 64, 0),
+    row(false, 512, 0),
+    row(false, 64, 4000),
+    row(true, 1, 0),
+    row(true, 8, 0),
+    row(true, 64, 0),
+    row(true, 512, 0),
+];
 
 impl Row {
-    /// The connections of the server: clients and silent ones, or clients and then, in the same
-    /// order, the upstream connection of each.
-    fn connections(&self) -> usize {
-        if self.relays { 2 * self.active } else { self.active + self.silent }
+    /// The connections on which something is sent: clients, and then, in the same order, the
+    /// upstream connection of each. Silent connections come last.
+    fn talking(&self) -> usize {
+        if self.relays { 2 * self.active } else { self.active }
+    }
+
+    /// The first requests, which are not measured.
+    fn warm_up(&self) -> u64 {
+        10 * self.active as u64
     }
 }
 
@@ -100,50 +103,57 @@ impl fmt::Display for Row {
     }
 }
 
-/// A way to receive and send; see the head of this file.
-trait Way {
-    /// Waits, then serves what has arrived.
-    fn turn(&mut self, exchange: &mut Exchange) -> io::Result<()>;
-}
+/// A way to receive and send; see the head of this file. It serves until all clients have closed.
+type Way = fn(&[TcpStream], &mut Exchange) -> io::Result<()>;
+const WAYS: [(&str, Way); 3] =
+    [("epoll", one_by_one), ("io_uring", by_completions), ("epoll, io_uring", by_batches)];
 
-type Open = fn(&[TcpStream], Row) -> io::Result<Box<dyn Way + '_>>;
-const WAYS: [(&str, Open); 3] = [
-    ("epoll", |near, _| Ok(Box::new(Single::open(near)?))),
-    ("io_uring", |near, row| Ok(Box::new(Completing::open(near, row)?))),
-    ("epoll, io_uring", |near, _| Ok(Box::new(Batching::open(near)?))),
-];
-
-/// What the server does with a message, whatever the way, and what it has counted.
+/// What the server does with a message, whatever the way, and what it counts.
 struct Exchange {
     row: Row,
     /// Clients that have not closed.
     open: usize,
-    counts: Counts,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Counts {
+    /// Requests.
     answered: u64,
     calls: u64,
     turns: u64,
+    /// At the end of the first requests.
+    begin: Option<Figures>,
 }
 
+/// Requests, microseconds of CPU time, system calls, turns, sleeps.
+type Figures = [f64; 5];
+
 impl Exchange {
+    /// Whether there is another turn.
+    fn goes_on(&mut self) -> bool {
+        if self.begin.is_none() && self.answered >= self.row.warm_up() {
+            self.begin = Some(self.figures());
+        }
+        self.turns += 1;
+        self.open > 0
+    }
+
+    fn figures(&self) -> Figures {
+        let [cpu_us, sleeps] = usage();
+        [self.answered as f64, cpu_us, self.calls as f64, self.turns as f64, sleeps]
+    }
+
     /// Takes what one receive returned. Returns the connection to which the answer goes, and the
     /// answer. `None`: the connection has ended.
     fn take<'b>(&mut self, from: usize, bytes: &'b [u8]) -> Option<(usize, &'b [u8])> {
         let active = self.row.active;
+        let is_request = from < active;
         if bytes.is_empty() {
-            assert!(from < active, "only clients close");
+            assert!(is_request, "only clients close");
             self.open -= 1;
             return None;
         }
         let end = bytes.windows(HEAD_END.len()).position(|window| window == HEAD_END);
         let head = end.expect("a message is received whole") + HEAD_END.len();
-        let is_request = from < active;
         let whole = if is_request { head } else { head + RESPONSE.len() - HEAD.len() };
         assert_eq!(bytes.len(), whole, "one message is outstanding, and it is received whole");
-        self.counts.answered += u64::from(!self.row.relays || !is_request);
+        self.answered += u64::from(!self.row.relays || !is_request);
         Some(match (self.row.relays, is_request) {
             (false, _) => (from, &RESPONSE),
             (true, true) => (from + active, bytes),
@@ -152,159 +162,111 @@ impl Exchange {
     }
 }
 
-/// `epoll`.
-struct Single<'n> {
-    near: &'n [TcpStream],
-    poller: Poller,
-    events: Events,
-    buffer: Vec<u8>,
-}
-
-impl Single<'_> {
-    fn open(near: &[TcpStream]) -> io::Result<Single<'_>> {
-        let (poller, events) = watch(near)?;
-        Ok(Single { near, poller, events, buffer: vec![0; BUFFER_BYTES] })
-    }
-}
-
-impl Way for Single<'_> {
-    fn turn(&mut self, exchange: &mut Exchange) -> io::Result<()> {
-        self.poller.wait(&mut self.events, None)?;
-        exchange.counts.calls += 1;
-        for event in self.events.iter() {
+fn one_by_one(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
+    let (mut poller, mut events) = watch(near)?;
+    let mut buffer = [0; BUFFER_BYTES];
+    while exchange.goes_on() {
+        poller.wait(&mut events, None)?;
+        exchange.calls += 1;
+        for event in events.iter() {
             let from = event.token.slot() as usize;
-            let count = (&self.near[from]).read(&mut self.buffer)?;
-            exchange.counts.calls += 1;
-            let Some((to, answer)) = exchange.take(from, &self.buffer[..count]) else {
-                self.poller.remove(self.near[from].as_raw_fd())?;
+            let count = (&near[from]).read(&mut buffer)?;
+            exchange.calls += 1;
+            let Some((to, answer)) = exchange.take(from, &buffer[..count]) else {
+                poller.remove(near[from].as_raw_fd())?;
                 continue;
             };
-            let sent = (&self.near[to]).write(answer)?;
-            exchange.counts.calls += 1;
+            let sent = (&near[to]).write(answer)?;
+            exchange.calls += 1;
             assert_eq!(sent, answer.len(), "a socket has room for one message");
         }
-        Ok(())
     }
+    Ok(())
 }
 
-/// `epoll, io_uring`.
-struct Batching {
-    ring: IoUring,
-    fds: Vec<RawFd>,
-    poller: Poller,
-    events: Events,
-    /// A buffer for each event.
-    buffers: Vec<u8>,
-}
-
-impl Batching {
-    fn open(near: &[TcpStream]) -> io::Result<Batching> {
-        let (poller, events) = watch(near)?;
-        let fds: Vec<RawFd> = near.iter().map(AsRawFd::as_raw_fd).collect();
-        let ring = open_ring()?;
-        ring.submitter().register_files(&fds)?;
-        Ok(Batching { ring, fds, poller, events, buffers: vec![0; EVENTS_MAX * BUFFER_BYTES] })
-    }
-}
-
-impl Way for Batching {
-    fn turn(&mut self, exchange: &mut Exchange) -> io::Result<()> {
-        self.poller.wait(&mut self.events, None)?;
-        let buffers = self.buffers.chunks_exact_mut(BUFFER_BYTES);
-        for ((at, event), buffer) in (0..).zip(self.events.iter()).zip(buffers) {
-            let from = event.token.slot();
-            let receive = Recv::new(Fixed(from), buffer.as_mut_ptr(), BUFFER_BYTES as u32);
-            let receive = receive.flags(libc::MSG_DONTWAIT).build();
-            push(&mut self.ring, &receive.user_data(u64::from(from) << 32 | at));
+fn by_batches(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
+    let mut buffers = vec![0; EVENTS_MAX * BUFFER_BYTES];
+    let (mut poller, mut events) = watch(near)?;
+    let mut ring = open_ring(near)?;
+    while exchange.goes_on() {
+        poller.wait(&mut events, None)?;
+        for (event, buffer) in events.iter().zip(buffers.chunks_exact_mut(BUFFER_BYTES)) {
+            let from = Fixed(event.token.slot());
+            let receive = Recv::new(from, buffer.as_mut_ptr(), BUFFER_BYTES as u32);
+            push(&mut ring, &receive.flags(libc::MSG_DONTWAIT).build());
         }
-        self.ring.submit()?;
-        exchange.counts.calls += 2;
+        ring.submit()?;
+        exchange.calls += 2;
         let mut sending = 0;
-        for _ in 0..self.events.len() {
-            let receive = self.ring.completion().next().expect("a receive that does not wait");
-            let count = completed(receive.result())?;
-            let (from, at) = (receive.user_data() >> 32, receive.user_data() as u32 as usize);
-            let bytes = &self.buffers[at * BUFFER_BYTES..][..count];
-            match exchange.take(from as usize, bytes) {
-                Some((to, answer)) => push(&mut self.ring, &send(to, answer, 0)),
-                None => {
-                    self.poller.remove(self.fds[from as usize])?;
-                    continue;
+        // What does not wait completes in the call that submits it, in the order of submission.
+        for (event, buffer) in events.iter().zip(buffers.chunks_exact(BUFFER_BYTES)) {
+            let receive = ring.completion().next().expect("a receive that does not wait");
+            let from = event.token.slot() as usize;
+            match exchange.take(from, &buffer[..completed(receive.result())?]) {
+                Some((to, answer)) => {
+                    push(&mut ring, &send(to, answer, 0));
+                    sending += 1;
                 }
+                None => poller.remove(near[from].as_raw_fd())?,
             }
-            sending += 1;
         }
         if sending > 0 {
-            self.ring.submit()?;
-            exchange.counts.calls += 1;
+            ring.submit()?;
+            exchange.calls += 1;
         }
         for _ in 0..sending {
-            let sent = self.ring.completion().next().expect("a send that does not wait");
-            check_sent(&sent)?;
+            check_sent(&ring.completion().next().expect("a send that does not wait"))?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-/// `io_uring`.
-struct Completing {
-    /// Dropped before the buffers.
-    ring: IoUring,
-    provided: Provided,
-    /// Sends whose completions have not been taken. Each completes in the call that submits it.
-    sending: usize,
-}
-
-/// In the user data of a send; a receive has the number of its connection.
-const IS_SEND: u64 = 1 << 63;
-
-impl Completing {
-    fn open(near: &[TcpStream], row: Row) -> io::Result<Completing> {
-        let fds: Vec<RawFd> = near.iter().map(AsRawFd::as_raw_fd).collect();
-        let mut ring = open_ring()?;
-        ring.submitter().register_files(&fds)?;
-        // A client may send its next request before the completion of the last send is taken.
-        // More buffers than necessary would cost misses in the caches.
-        let provided = Provided::register(&ring, (2 * row.active).next_power_of_two() as u16)?;
-        for from in 0..fds.len() as u32 {
-            push(&mut ring, &receive_always(from));
-            if from % (SUBMISSIONS / 2) == 0 {
-                ring.submit()?;
-            }
+fn by_completions(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
+    // A client may send its next request before the completion of the last send is taken. More
+    // buffers than necessary would cost misses in the caches.
+    let mut provided = Provided::new((2 * exchange.row.active).next_power_of_two() as u16);
+    let mut ring = open_ring(near)?;
+    provided.register(&ring)?;
+    for from in 0..near.len() {
+        push(&mut ring, &receive_always(from));
+        if from % (SUBMISSIONS as usize / 2) == 0 {
+            ring.submit()?;
         }
-        Ok(Completing { ring, provided, sending: 0 })
     }
-}
-
-impl Way for Completing {
-    fn turn(&mut self, exchange: &mut Exchange) -> io::Result<()> {
-        self.ring.submit_and_wait(self.sending + 1)?;
-        exchange.counts.calls += 1;
-        while let Some(completion) = { self.ring.completion().next() } {
+    // Sends whose completions have not been taken.
+    let mut sending = 0;
+    while exchange.goes_on() {
+        // The sends complete in this call, so it waits for one message.
+        ring.submit_and_wait(sending + 1)?;
+        exchange.calls += 1;
+        while let Some(completion) = { ring.completion().next() } {
             let data = completion.user_data();
             if data & IS_SEND != 0 {
                 check_sent(&completion)?;
-                self.provided.give((data >> 32) as u16);
-                self.sending -= 1;
+                provided.give((data >> 32) as u16);
+                sending -= 1;
                 continue;
             }
             let (from, count) = (data as usize, completed(completion.result())?);
             let buffer = cqueue::buffer_select(completion.flags());
-            let bytes = buffer.map_or(&[][..], |id| &self.provided.buffer(id)[..count]);
+            let bytes = buffer.map_or(&[][..], |id| &provided.buffer(id)[..count]);
             if let Some((to, answer)) = exchange.take(from, bytes) {
                 let id = u64::from(buffer.expect("received bytes have a buffer"));
-                push(&mut self.ring, &send(to, answer, IS_SEND | id << 32));
-                self.sending += 1;
+                push(&mut ring, &send(to, answer, IS_SEND | id << 32));
+                sending += 1;
                 if !cqueue::more(completion.flags()) {
-                    push(&mut self.ring, &receive_always(from as u32));
+                    push(&mut ring, &receive_always(from));
                 }
             } else if let Some(id) = buffer {
-                self.provided.give(id);
+                provided.give(id);
             }
         }
-        Ok(())
     }
+    Ok(())
 }
+
+/// In the user data of a send; a multishot receive has the number of its connection.
+const IS_SEND: u64 = 1 << 63;
 
 /// Buffers that the kernel takes in the order in which they are given.
 struct Provided {
@@ -319,20 +281,22 @@ struct Provided {
 struct Page([u8; 4096]);
 
 impl Provided {
-    fn register(ring: &IoUring, count: u16) -> io::Result<Provided> {
+    fn new(count: u16) -> Provided {
         assert!(count.is_power_of_two(), "the kernel masks the tail");
         let bytes = usize::from(count) * size_of::<BufRingEntry>();
-        // Leaked, because the kernel releases the pages after the ring is closed. A few for a visit.
+        // Leaked, because the kernel releases the pages after the ring is closed.
         let pages = vec![Page([0; 4096]); bytes.div_ceil(size_of::<Page>())].leak();
-        let entries = pages.as_mut_ptr().cast();
-        // SAFETY: the entries are in whole zeroed pages that are never freed.
-        unsafe {
-            ring.submitter().register_buf_ring_with_flags(entries as u64, count, GROUP, 0)?;
-        }
         let buffers = vec![0; usize::from(count) * BUFFER_BYTES];
-        let mut provided = Provided { entries, buffers, tail: 0 };
+        let mut provided = Provided { entries: pages.as_mut_ptr().cast(), buffers, tail: 0 };
         (0..count).for_each(|id| provided.give(id));
-        Ok(provided)
+        provided
+    }
+
+    fn register(&self, ring: &IoUring) -> io::Result<()> {
+        let (address, count) = (self.entries as u64, self.tail);
+        // SAFETY: the entries are in whole pages that are never freed. The buffers outlive `ring`,
+        // which is opened after them.
+        unsafe { ring.submitter().register_buf_ring_with_flags(address, count, GROUP, 0) }
     }
 
     fn buffer(&self, id: u16) -> &[u8] {
@@ -365,10 +329,16 @@ fn watch(streams: &[TcpStream]) -> io::Result<(Poller, Events)> {
     Ok((poller, Events::with_capacity(EVENTS_MAX)))
 }
 
-fn open_ring() -> io::Result<IoUring> {
+/// A ring with the index of a connection as the number of its registered file.
+fn open_ring(streams: &[TcpStream]) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun();
-    builder.setup_cqsize(COMPLETIONS).build(SUBMISSIONS)
+    let ring = builder.setup_cqsize(COMPLETIONS).build(SUBMISSIONS).map_err(|error| {
+        io::Error::other(format!("no io_uring with DEFER_TASKRUN (Linux 6.1) here: {error}"))
+    })?;
+    let fds: Vec<RawFd> = streams.iter().map(AsRawFd::as_raw_fd).collect();
+    ring.submitter().register_files(&fds)?;
+    Ok(ring)
 }
 
 fn push(ring: &mut IoUring, entry: &Entry) {
@@ -390,8 +360,8 @@ fn check_sent(completion: &cqueue::Entry) -> io::Result<()> {
     Ok(())
 }
 
-fn receive_always(from: u32) -> Entry {
-    RecvMulti::new(Fixed(from), GROUP).build().user_data(u64::from(from))
+fn receive_always(from: usize) -> Entry {
+    RecvMulti::new(Fixed(from as u32), GROUP).build().user_data(from as u64)
 }
 
 /// A system call's result, or that of an operation of the ring.
@@ -406,42 +376,38 @@ fn called(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// The clients and the upstream server: a closed loop for `length`. Returns the requests.
 fn load(far: &[TcpStream], row: Row, length: Duration) -> io::Result<u64> {
-    let talking = if row.relays { 2 * row.active } else { row.active };
-    let (mut poller, mut events) = watch(&far[..talking])?;
-    let (clients, upstream) = far.split_at(row.active);
-    let send_request = |client: &TcpStream, sent: &mut u64| {
-        *sent += 1;
-        (&*client).write_all(REQUEST)
-    };
-    let (mut sent, mut whole, mut relayed) = (0, 0, 0);
+    let (mut poller, mut events) = watch(&far[..row.talking()])?;
+    let clients = &far[..row.active];
+    let (mut sent, mut whole, mut relayed) = (row.active as u64, 0, 0);
     let mut received = vec![0; row.active];
-    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut buffer = [0; BUFFER_BYTES];
     let end = Instant::now() + length;
-    for client in clients {
-        send_request(client, &mut sent)?;
+    for mut client in clients {
+        client.write_all(REQUEST)?;
     }
     while whole < sent {
         poller.wait(&mut events, Some(PATIENCE))?;
         assert!(!events.is_empty(), "{} requests have no response", sent - whole);
-        let goes_on = Instant::now() < end || sent < 2 * warm_up(row);
+        let goes_on = Instant::now() < end || sent < 2 * row.warm_up();
         for event in events.iter() {
             let at = event.token.slot() as usize;
-            let bytes = (&far[at]).read(&mut buffer)?;
-            let bytes = &buffer[..bytes];
+            let count = (&far[at]).read(&mut buffer)?;
+            let bytes = &buffer[..count];
             let Some(received) = received.get_mut(at) else {
                 assert_eq!(bytes, REQUEST, "a request is relayed whole");
                 relayed += 1;
-                (&upstream[at - row.active]).write_all(&RESPONSE)?;
+                (&far[at]).write_all(&RESPONSE)?;
                 continue;
             };
-            let is_next = !bytes.is_empty() && RESPONSE[*received..].starts_with(bytes);
+            let is_next = count > 0 && RESPONSE[*received..].starts_with(bytes);
             assert!(is_next, "a response is what the server sends, and comes once");
-            *received += bytes.len();
+            *received += count;
             if *received == RESPONSE.len() {
                 whole += 1;
                 if goes_on {
                     *received = 0;
-                    send_request(&clients[at], &mut sent)?;
+                    (&clients[at]).write_all(REQUEST)?;
+                    sent += 1;
                 }
             }
         }
@@ -451,53 +417,11 @@ fn load(far: &[TcpStream], row: Row, length: Duration) -> io::Result<u64> {
     Ok(sent)
 }
 
-/// What one way costs in one row, for each request.
-struct Cost {
-    cpu_us: f64,
-    calls: f64,
-    turns: f64,
-    /// The part of the time in which the server had its CPU.
-    busy: f64,
-}
-
-/// The first requests, which are not measured.
-fn warm_up(row: Row) -> u64 {
-    10 * row.active as u64
-}
-
-/// Serves until all clients have closed. The first requests are not measured.
-fn serve(open: Open, near: &[TcpStream], row: Row) -> io::Result<(u64, Cost)> {
-    let mut way = open(near, row)?;
-    let mut exchange = Exchange { row, open: row.active, counts: Counts::default() };
-    let mut begin = None;
-    while exchange.open > 0 {
-        way.turn(&mut exchange)?;
-        exchange.counts.turns += 1;
-        if begin.is_none() && exchange.counts.answered >= warm_up(row) {
-            begin = Some((exchange.counts, cpu_time(), Instant::now()));
-        }
-    }
-    let cpu = cpu_time();
-    let (before, cpu_before, since) = begin.expect("the clients send twice as many");
-    let (wall, cpu) = (since.elapsed(), cpu - cpu_before);
-    let threads = std::fs::read_dir("/proc/self/task")?.count();
-    assert_eq!(threads, 1, "the kernel has no worker threads for the ring");
-    let counts = exchange.counts;
-    let requests = (counts.answered - before.answered) as f64;
-    let cost = Cost {
-        cpu_us: cpu.as_nanos() as f64 / 1000.0 / requests,
-        calls: (counts.calls - before.calls) as f64 / requests,
-        turns: (counts.turns - before.turns) as f64 / requests,
-        busy: cpu.as_secs_f64() / wall.as_secs_f64(),
-    };
-    Ok((counts.answered, cost))
-}
-
 /// Measures one way in one row, on new connections and with a new child.
-fn visit(open: Open, row: Row, length: Duration) -> io::Result<Cost> {
+fn visit(way: Way, row: Row, length: Duration) -> io::Result<Figures> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (mut near, mut far) = (Vec::new(), Vec::new());
-    for _ in 0..row.connections() {
+    for _ in 0..row.talking() + row.silent {
         far.push(TcpStream::connect(listener.local_addr()?)?);
         near.push(listener.accept()?.0);
     }
@@ -507,7 +431,6 @@ fn visit(open: Open, row: Row, length: Duration) -> io::Result<Cost> {
     }
     let (mut parent, mut child) = UnixStream::pair()?;
     parent.set_read_timeout(Some(PATIENCE))?;
-    child.set_read_timeout(Some(PATIENCE))?;
     // SAFETY: this process has one thread.
     let pid = called(unsafe { libc::fork() })?;
     if pid == 0 {
@@ -515,30 +438,47 @@ fn visit(open: Open, row: Row, length: Duration) -> io::Result<Cost> {
         pin(OTHER_CPU)?;
         child.write_all(&load(&far, row, length)?.to_le_bytes())?;
         // The silent connections stay open until the server has stopped.
-        assert_eq!(child.read(&mut [0])?, 0, "the server says nothing");
+        assert_eq!(child.read(&mut [0])?, 0, "the server sends nothing here");
         std::process::exit(0);
     }
     drop((far, child));
-    let served = serve(open, &near, row);
+    let (open, begin) = (row.active, None);
+    let mut exchange = Exchange { row, open, answered: 0, calls: 0, turns: 0, begin };
+    let served = way(&near, &mut exchange);
+    let end = exchange.figures();
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
     let mut sent = [0; 8];
     let reported = parent.read_exact(&mut sent);
     drop((near, parent));
     let mut status = 0;
     // SAFETY: `status` is valid for writes.
     called(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
-    let (answered, cost) = served?;
-    reported?;
+    served.and(reported)?;
     assert_eq!(status, 0, "the clients have ended without an error");
-    assert_eq!(answered, u64::from_le_bytes(sent), "each request was answered once");
-    Ok(cost)
+    assert_eq!(exchange.answered, u64::from_le_bytes(sent), "each request was answered once");
+    assert_eq!(threads, 1, "the ring has no worker threads");
+    let begin = exchange.begin.expect("the clients send more than the first requests");
+    Ok(std::array::from_fn(|at| end[at] - begin[at]))
 }
 
-/// The CPU time of this process, with the threads that the kernel may have made for a ring.
-fn cpu_time() -> Duration {
-    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: one timespec on this stack frame; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut spent) };
-    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+/// Microseconds of CPU time and sleeps of this process, with threads of the kernel that a ring may
+/// have.
+fn usage() -> [f64; 2] {
+    // SAFETY: all zeros is a valid value of this structure of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is valid for writes; this call cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+    [us(usage.ru_utime) + us(usage.ru_stime), usage.ru_nvcsw as f64]
+}
+
+/// What the entry and the exit of a system call cost, microseconds.
+fn empty_call_us() -> f64 {
+    const CALLS: u32 = 1_000_000;
+    let begin = usage();
+    // SAFETY: getppid accesses no memory.
+    (0..CALLS).for_each(|_| drop(unsafe { libc::getppid() }));
+    (usage()[0] - begin[0]) / f64::from(CALLS)
 }
 
 fn pin(cpu: usize) -> io::Result<()> {
@@ -551,41 +491,36 @@ fn pin(cpu: usize) -> io::Result<()> {
 }
 
 /// The median, the lowest and the highest.
-fn spread(costs: impl Iterator<Item = f64>) -> [f64; 3] {
-    let mut sorted: Vec<f64> = costs.collect();
+fn spread(figures: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = figures.collect();
     sorted.sort_by(f64::total_cmp);
     [sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1]]
 }
 
-fn run(rounds: usize, length: Duration) -> io::Result<()> {
-    open_ring().map_err(|error| {
-        let what = "io_uring with DEFER_TASKRUN (Linux 6.1) is not available";
-        io::Error::new(error.kind(), format!("{what}: {error}"))
-    })?;
+fn run(rounds: u64, length: Duration) -> io::Result<()> {
     pin(SERVER_CPU)?;
-    // For each row, the costs of each way, round by round.
-    let mut costs: Vec<[Vec<Cost>; WAYS.len()]> = ROWS.iter().map(|_| Default::default()).collect();
-    for round in 0..rounds {
-        for (row, costs) in ROWS.iter().zip(&mut costs) {
+    // For each row, the figures of each way, round by round.
+    let mut table = ROWS.map(|_| WAYS.map(|_| Vec::new()));
+    for round in 0..rounds as usize {
+        for (row, ways) in ROWS.iter().zip(&mut table) {
             for turn in 0..WAYS.len() {
                 let way = (round + turn) % WAYS.len();
-                costs[way].push(visit(WAYS[way].1, *row, length)?);
+                ways[way].push(visit(WAYS[way].1, *row, length)?);
             }
         }
     }
-    println!("CPU time of the server, medians of {rounds} rounds; ratios to epoll in the round\n");
-    println!("| row | way | CPU, us a request | ratio | calls a request | requests a turn | busy |");
+    println!("An empty system call costs {:.3} us of CPU time.", empty_call_us());
+    println!("Medians of {rounds} rounds; ratios to epoll in the same round.\n");
+    println!("| row | way | CPU us | ratio | calls | sleeps | requests in a turn |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for (row, costs) in ROWS.iter().zip(&costs) {
-        for ((way, _), own) in WAYS.iter().zip(costs) {
-            let [cpu, ..] = spread(own.iter().map(|cost| cost.cpu_us));
-            let ratios = own.iter().zip(&costs[0]).map(|(own, epoll)| own.cpu_us / epoll.cpu_us);
-            let [ratio, low, high] = spread(ratios);
-            let [calls, ..] = spread(own.iter().map(|cost| cost.calls));
-            let [turns, ..] = spread(own.iter().map(|cost| cost.turns));
-            let [busy, ..] = spread(own.iter().map(|cost| cost.busy));
-            print!("| {row} | {way} | {cpu:.2} | {ratio:.2} ({low:.2} to {high:.2}) ");
-            println!("| {calls:.2} | {:.1} | {:.0} % |", 1.0 / turns, 100.0 * busy);
+    for (row, ways) in ROWS.iter().zip(&table) {
+        for ((name, _), own) in WAYS.iter().zip(ways) {
+            let each = |at: usize| spread(own.iter().map(|figures| figures[at] / figures[0]))[0];
+            let ratios = own.iter().zip(&ways[0]);
+            let [ratio, low, high] =
+                spread(ratios.map(|(own, epoll)| own[1] / own[0] / (epoll[1] / epoll[0])));
+            print!("| {row} | {name} | {:.2} | {ratio:.2} ({low:.2} to {high:.2}) ", each(1));
+            println!("| {:.2} | {:.3} | {:.1} |", each(2), each(4), 1.0 / each(3));
         }
     }
     Ok(())
@@ -595,13 +530,13 @@ fn main() -> ExitCode {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|a| a.parse().unwrap_or(0)).collect();
     let (rounds, ms) = match arguments.as_slice() {
         [] => (5, 1000),
-        [rounds @ 1..=ROUNDS_MAX, ms @ 1..=VISIT_MS_MAX] => (*rounds, *ms),
+        [rounds @ 1..=1000, ms @ 1..=60_000] => (*rounds, *ms),
         _ => {
             eprintln!("usage: batching [ROUNDS MILLISECONDS]");
             return ExitCode::from(2);
         }
     };
-    match run(rounds as usize, Duration::from_millis(ms)) {
+    match run(rounds, Duration::from_millis(ms)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("batching: {error}");
