@@ -1,5 +1,5 @@
-//! `cargo run --release -p readiness --example batching [-- ROUNDS MILLISECONDS]`: the CPU time of
-//! a request if one system call receives and sends for all connections of a turn.
+//! `cargo run --release -p readiness --example batching [-- ROUNDS]`: the CPU time of a request
+//! if one system call receives and sends for all connections of a turn.
 //!
 //! A server with one thread serves a closed loop of clients in three ways. The server looks only
 //! for the end of a head.
@@ -18,7 +18,6 @@
 //! Every response is compared with what was sent, and every request is counted on both sides. Exit
 //! codes: 0 success, 2 nothing could be measured, 101 an assertion failed.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
@@ -33,7 +32,6 @@ use ::io_uring::types::{BufRingEntry, Fixed};
 use ::io_uring::{IoUring, cqueue};
 use readiness::{Choice, Events, Interest, Kind, Poller, Token};
 
-const HEAD_END: &[u8] = b"\r\n\r\n";
 const REQUEST: &[u8] = b"GET /object HTTP/1.1\r\nHost: server.example\r\nAccept: */*\r\n\r\n";
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: batching\r\nContent-Length: 1024\r\n\r\n";
 static RESPONSE: [u8; HEAD.len() + 1024] = {
@@ -54,12 +52,16 @@ const COMPLETIONS: u32 = 4 * SUBMISSIONS;
 /// Each message fits into one buffer.
 const BUFFER_BYTES: usize = 2048;
 const _: () = assert!(RESPONSE.len() < BUFFER_BYTES && REQUEST.len() < BUFFER_BYTES);
-/// The group of the provided buffers.
-const GROUP: u16 = 0;
 /// How long the clients wait for any response before they give up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is measured: connections with one outstanding request each, and silent ones.
+/// The first requests of a visit, which are not measured.
+const WARM_UP: u64 = 5000;
+/// How long each way runs in each row of a round.
+const VISIT: Duration = Duration::from_secs(1);
+
+/// What is measured: connections with one outstanding request each, and silent ones. A relay has an
+/// upstream connection for each active one.
 #[derive(Clone, Copy)]
 struct Row {
     relays: bool,
@@ -67,39 +69,14 @@ struct Row {
     silent: usize,
 }
 
-const fn row(relays: bool, active: usize, silent: usize) -> Row {
-    Row { relays, active, silent }
-}
-
-const ROWS: [Row; 9] = [
-    row(false, 1, 0),
-    row(false, 8, 0),
-    row(false, 64, 0),
-    row(false, 512, 0),
-    row(false, 64, 4000),
-    row(true, 1, 0),
-    row(true, 8, 0),
-    row(true, 64, 0),
-    row(true, 512, 0),
-];
+/// Active and silent connections of the rows, for hits and for relays.
+const SIZES: [(usize, usize); 5] = [(1, 0), (8, 0), (64, 0), (512, 0), (64, 4000)];
 
 impl Row {
     /// The connections on which something is sent: clients, and then, in the same order, the
     /// upstream connection of each. Silent connections come last.
     fn talking(&self) -> usize {
         if self.relays { 2 * self.active } else { self.active }
-    }
-
-    /// The first requests, which are not measured.
-    fn warm_up(&self) -> u64 {
-        10 * self.active as u64
-    }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} active", if self.relays { "relay" } else { "hit" }, self.active)?;
-        if self.silent > 0 { write!(f, ", {} silent", self.silent) } else { Ok(()) }
     }
 }
 
@@ -127,7 +104,7 @@ type Figures = [f64; 5];
 impl Exchange {
     /// Whether there is another turn.
     fn goes_on(&mut self) -> bool {
-        if self.begin.is_none() && self.answered >= self.row.warm_up() {
+        if self.begin.is_none() && self.answered >= WARM_UP {
             self.begin = Some(self.figures());
         }
         self.turns += 1;
@@ -149,8 +126,8 @@ impl Exchange {
             self.open -= 1;
             return None;
         }
-        let end = bytes.windows(HEAD_END.len()).position(|window| window == HEAD_END);
-        let head = end.expect("a message is received whole") + HEAD_END.len();
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+        let head = end.expect("a message is received whole") + 4;
         let whole = if is_request { head } else { head + RESPONSE.len() - HEAD.len() };
         assert_eq!(bytes.len(), whole, "one message is outstanding, and it is received whole");
         self.answered += u64::from(!self.row.relays || !is_request);
@@ -185,12 +162,12 @@ fn one_by_one(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
 }
 
 fn by_batches(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
-    let mut buffers = vec![0; EVENTS_MAX * BUFFER_BYTES];
+    let mut buffers = vec![[0; BUFFER_BYTES]; EVENTS_MAX];
     let (mut poller, mut events) = watch(near)?;
     let mut ring = open_ring(near)?;
     while exchange.goes_on() {
         poller.wait(&mut events, None)?;
-        for (event, buffer) in events.iter().zip(buffers.chunks_exact_mut(BUFFER_BYTES)) {
+        for (event, buffer) in events.iter().zip(&mut buffers) {
             let from = Fixed(event.token.slot());
             let receive = Recv::new(from, buffer.as_mut_ptr(), BUFFER_BYTES as u32);
             push(&mut ring, &receive.flags(libc::MSG_DONTWAIT).build());
@@ -199,7 +176,7 @@ fn by_batches(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
         exchange.calls += 2;
         let mut sending = 0;
         // What does not wait completes in the call that submits it, in the order of submission.
-        for (event, buffer) in events.iter().zip(buffers.chunks_exact(BUFFER_BYTES)) {
+        for (event, buffer) in events.iter().zip(&buffers) {
             let receive = ring.completion().next().expect("a receive that does not wait");
             let from = event.token.slot() as usize;
             match exchange.take(from, &buffer[..completed(receive.result())?]) {
@@ -215,7 +192,7 @@ fn by_batches(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
             exchange.calls += 1;
         }
         for _ in 0..sending {
-            check_sent(&ring.completion().next().expect("a send that does not wait"))?;
+            check_sent(&ring.completion().next().expect("a send that does not wait"));
         }
     }
     Ok(())
@@ -226,7 +203,9 @@ fn by_completions(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()>
     // buffers than necessary would cost misses in the caches.
     let mut provided = Provided::new((2 * exchange.row.active).next_power_of_two() as u16);
     let mut ring = open_ring(near)?;
-    provided.register(&ring)?;
+    let entries = provided.entries as u64;
+    // SAFETY: the entries are in whole pages that are never freed. The buffers outlive the ring.
+    unsafe { ring.submitter().register_buf_ring_with_flags(entries, provided.tail, 0, 0)? };
     for from in 0..near.len() {
         push(&mut ring, &receive_always(from));
         if from % (SUBMISSIONS as usize / 2) == 0 {
@@ -242,14 +221,14 @@ fn by_completions(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()>
         while let Some(completion) = { ring.completion().next() } {
             let data = completion.user_data();
             if data & IS_SEND != 0 {
-                check_sent(&completion)?;
+                check_sent(&completion);
                 provided.give((data >> 32) as u16);
                 sending -= 1;
                 continue;
             }
             let (from, count) = (data as usize, completed(completion.result())?);
             let buffer = cqueue::buffer_select(completion.flags());
-            let bytes = buffer.map_or(&[][..], |id| &provided.buffer(id)[..count]);
+            let bytes = buffer.map_or(&[][..], |id| &provided.buffers[usize::from(id)][..count]);
             if let Some((to, answer)) = exchange.take(from, bytes) {
                 let id = u64::from(buffer.expect("received bytes have a buffer"));
                 push(&mut ring, &send(to, answer, IS_SEND | id << 32));
@@ -271,7 +250,7 @@ const IS_SEND: u64 = 1 << 63;
 /// Buffers that the kernel takes in the order in which they are given.
 struct Provided {
     entries: *mut BufRingEntry,
-    buffers: Vec<u8>,
+    buffers: Vec<[u8; BUFFER_BYTES]>,
     /// How many were given, modulo 2^16.
     tail: u16,
 }
@@ -286,31 +265,19 @@ impl Provided {
         let bytes = usize::from(count) * size_of::<BufRingEntry>();
         // Leaked, because the kernel releases the pages after the ring is closed.
         let pages = vec![Page([0; 4096]); bytes.div_ceil(size_of::<Page>())].leak();
-        let buffers = vec![0; usize::from(count) * BUFFER_BYTES];
+        let buffers = vec![[0; BUFFER_BYTES]; usize::from(count)];
         let mut provided = Provided { entries: pages.as_mut_ptr().cast(), buffers, tail: 0 };
         (0..count).for_each(|id| provided.give(id));
         provided
     }
 
-    fn register(&self, ring: &IoUring) -> io::Result<()> {
-        let (address, count) = (self.entries as u64, self.tail);
-        // SAFETY: the entries are in whole pages that are never freed. The buffers outlive `ring`,
-        // which is opened after them.
-        unsafe { ring.submitter().register_buf_ring_with_flags(address, count, GROUP, 0) }
-    }
-
-    fn buffer(&self, id: u16) -> &[u8] {
-        &self.buffers[usize::from(id) * BUFFER_BYTES..][..BUFFER_BYTES]
-    }
-
     /// Gives a buffer to the kernel.
     fn give(&mut self, id: u16) {
-        let mask = self.buffers.len() / BUFFER_BYTES - 1;
-        let buffer = self.buffers[usize::from(id) * BUFFER_BYTES..].as_mut_ptr();
+        let at = usize::from(self.tail) & (self.buffers.len() - 1);
         // SAFETY: the index is below the number of entries. The kernel reads no entry at or behind
         // the tail.
-        let entry = unsafe { &mut *self.entries.add(usize::from(self.tail) & mask) };
-        entry.set_addr(buffer as u64);
+        let entry = unsafe { &mut *self.entries.add(at) };
+        entry.set_addr(self.buffers[usize::from(id)].as_mut_ptr() as u64);
         entry.set_len(BUFFER_BYTES as u32);
         entry.set_bid(id);
         self.tail = self.tail.wrapping_add(1);
@@ -354,14 +321,13 @@ fn send(to: usize, bytes: &[u8], data: u64) -> Entry {
     send.user_data(data | bytes.len() as u64)
 }
 
-fn check_sent(completion: &cqueue::Entry) -> io::Result<()> {
-    let wanted = completion.user_data() as u32 as usize;
-    assert_eq!(completed(completion.result())?, wanted, "a socket has room for one message");
-    Ok(())
+fn check_sent(completion: &cqueue::Entry) {
+    let wanted = completion.user_data() as i32;
+    assert_eq!(completion.result(), wanted, "a socket has room for one message");
 }
 
 fn receive_always(from: usize) -> Entry {
-    RecvMulti::new(Fixed(from as u32), GROUP).build().user_data(from as u64)
+    RecvMulti::new(Fixed(from as u32), 0).build().user_data(from as u64)
 }
 
 /// A system call's result, or that of an operation of the ring.
@@ -374,51 +340,43 @@ fn called(result: libc::c_int) -> io::Result<libc::c_int> {
     if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The clients and the upstream server: a closed loop for `length`. Returns the requests.
-fn load(far: &[TcpStream], row: Row, length: Duration) -> io::Result<u64> {
+/// The clients and the upstream server: a closed loop for the time of a visit. Returns the requests.
+fn load(far: &[TcpStream], row: Row) -> io::Result<u64> {
     let (mut poller, mut events) = watch(&far[..row.talking()])?;
     let clients = &far[..row.active];
     let (mut sent, mut whole, mut relayed) = (row.active as u64, 0, 0);
-    let mut received = vec![0; row.active];
     let mut buffer = [0; BUFFER_BYTES];
-    let end = Instant::now() + length;
-    for mut client in clients {
-        client.write_all(REQUEST)?;
-    }
+    let end = Instant::now() + VISIT;
+    clients.iter().try_for_each(|mut client| client.write_all(REQUEST))?;
     while whole < sent {
         poller.wait(&mut events, Some(PATIENCE))?;
         assert!(!events.is_empty(), "{} requests have no response", sent - whole);
-        let goes_on = Instant::now() < end || sent < 2 * row.warm_up();
+        let goes_on = Instant::now() < end || sent < 2 * WARM_UP;
         for event in events.iter() {
             let at = event.token.slot() as usize;
-            let count = (&far[at]).read(&mut buffer)?;
-            let bytes = &buffer[..count];
-            let Some(received) = received.get_mut(at) else {
-                assert_eq!(bytes, REQUEST, "a request is relayed whole");
-                relayed += 1;
-                (&far[at]).write_all(&RESPONSE)?;
-                continue;
-            };
-            let is_next = count > 0 && RESPONSE[*received..].starts_with(bytes);
-            assert!(is_next, "a response is what the server sends, and comes once");
-            *received += count;
-            if *received == RESPONSE.len() {
+            let mut stream = &far[at];
+            let bytes = stream.read(&mut buffer)?;
+            if at < row.active {
+                assert_eq!(buffer[..bytes], RESPONSE, "a response is received whole");
                 whole += 1;
                 if goes_on {
-                    *received = 0;
-                    (&clients[at]).write_all(REQUEST)?;
                     sent += 1;
+                    stream.write_all(REQUEST)?;
                 }
+            } else {
+                assert_eq!(&buffer[..bytes], REQUEST, "a request is relayed whole");
+                relayed += 1;
+                stream.write_all(&RESPONSE)?;
             }
         }
     }
-    assert_eq!(relayed, if row.relays { sent } else { 0 }, "each request is relayed once");
+    assert_eq!((whole, relayed), (sent, u64::from(row.relays) * sent), "no message comes twice");
     clients.iter().try_for_each(|client| client.shutdown(Shutdown::Write))?;
     Ok(sent)
 }
 
 /// Measures one way in one row, on new connections and with a new child.
-fn visit(way: Way, row: Row, length: Duration) -> io::Result<Figures> {
+fn visit(way: Way, row: Row) -> io::Result<Figures> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for _ in 0..row.talking() + row.silent {
@@ -436,25 +394,23 @@ fn visit(way: Way, row: Row, length: Duration) -> io::Result<Figures> {
     if pid == 0 {
         drop((near, parent));
         pin(OTHER_CPU)?;
-        child.write_all(&load(&far, row, length)?.to_le_bytes())?;
+        child.write_all(&load(&far, row)?.to_le_bytes())?;
         // The silent connections stay open until the server has stopped.
         assert_eq!(child.read(&mut [0])?, 0, "the server sends nothing here");
         std::process::exit(0);
     }
     drop((far, child));
-    let (open, begin) = (row.active, None);
-    let mut exchange = Exchange { row, open, answered: 0, calls: 0, turns: 0, begin };
+    let mut exchange =
+        Exchange { row, open: row.active, answered: 0, calls: 0, turns: 0, begin: None };
     let served = way(&near, &mut exchange);
     let end = exchange.figures();
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     let mut sent = [0; 8];
     let reported = parent.read_exact(&mut sent);
     drop((near, parent));
-    let mut status = 0;
-    // SAFETY: `status` is valid for writes.
-    called(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    // SAFETY: a null pointer: the status is not of interest, because the report is complete.
+    called(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) })?;
     served.and(reported)?;
-    assert_eq!(status, 0, "the clients have ended without an error");
     assert_eq!(exchange.answered, u64::from_le_bytes(sent), "each request was answered once");
     assert_eq!(threads, 1, "the ring has no worker threads");
     let begin = exchange.begin.expect("the clients send more than the first requests");
@@ -477,7 +433,7 @@ fn empty_call_us() -> f64 {
     const CALLS: u32 = 1_000_000;
     let begin = usage();
     // SAFETY: getppid accesses no memory.
-    (0..CALLS).for_each(|_| drop(unsafe { libc::getppid() }));
+    (0..CALLS).for_each(|_| assert!(unsafe { libc::getppid() } >= 0));
     (usage()[0] - begin[0]) / f64::from(CALLS)
 }
 
@@ -497,29 +453,35 @@ fn spread(figures: impl Iterator<Item = f64>) -> [f64; 3] {
     [sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1]]
 }
 
-fn run(rounds: u64, length: Duration) -> io::Result<()> {
+fn run(rounds: usize) -> io::Result<()> {
     pin(SERVER_CPU)?;
-    // For each row, the figures of each way, round by round.
-    let mut table = ROWS.map(|_| WAYS.map(|_| Vec::new()));
-    for round in 0..rounds as usize {
-        for (row, ways) in ROWS.iter().zip(&mut table) {
+    let shapes = [false, true].into_iter();
+    let rows =
+        shapes.flat_map(|relays| SIZES.map(|(active, silent)| Row { relays, active, silent }));
+    // With the figures of each way, round by round.
+    let mut rows: Vec<_> = rows.map(|row| (row, WAYS.map(|_| Vec::new()))).collect();
+    for round in 0..rounds {
+        for (row, ways) in &mut rows {
             for turn in 0..WAYS.len() {
                 let way = (round + turn) % WAYS.len();
-                ways[way].push(visit(WAYS[way].1, *row, length)?);
+                ways[way].push(visit(WAYS[way].1, *row)?);
             }
         }
     }
     println!("An empty system call costs {:.3} us of CPU time.", empty_call_us());
     println!("Medians of {rounds} rounds; ratios to epoll in the same round.\n");
-    println!("| row | way | CPU us | ratio | calls | sleeps | requests in a turn |");
-    println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for (row, ways) in ROWS.iter().zip(&table) {
+    println!(
+        "| row | active | silent | way | CPU us | ratio | calls | sleeps | requests in a turn |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    for (Row { relays, active, silent }, ways) in &rows {
         for ((name, _), own) in WAYS.iter().zip(ways) {
             let each = |at: usize| spread(own.iter().map(|figures| figures[at] / figures[0]))[0];
-            let ratios = own.iter().zip(&ways[0]);
+            let pairs = own.iter().zip(&ways[0]);
             let [ratio, low, high] =
-                spread(ratios.map(|(own, epoll)| own[1] / own[0] / (epoll[1] / epoll[0])));
-            print!("| {row} | {name} | {:.2} | {ratio:.2} ({low:.2} to {high:.2}) ", each(1));
+                spread(pairs.map(|(own, epoll)| own[1] / own[0] / (epoll[1] / epoll[0])));
+            print!("| {} | {active} | {silent} ", if *relays { "relay" } else { "hit" });
+            print!("| {name} | {:.2} | {ratio:.2} ({low:.2} to {high:.2}) ", each(1));
             println!("| {:.2} | {:.3} | {:.1} |", each(2), each(4), 1.0 / each(3));
         }
     }
@@ -527,20 +489,14 @@ fn run(rounds: u64, length: Duration) -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<u64> = std::env::args().skip(1).map(|a| a.parse().unwrap_or(0)).collect();
-    let (rounds, ms) = match arguments.as_slice() {
-        [] => (5, 1000),
-        [rounds @ 1..=1000, ms @ 1..=60_000] => (*rounds, *ms),
-        _ => {
-            eprintln!("usage: batching [ROUNDS MILLISECONDS]");
-            return ExitCode::from(2);
-        }
+    let rounds = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse());
+    let Ok(rounds @ 1..=1000) = rounds else {
+        eprintln!("usage: batching [ROUNDS]");
+        return ExitCode::from(2);
     };
-    match run(rounds, Duration::from_millis(ms)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("batching: {error}");
-            ExitCode::from(2)
-        }
+    if let Err(error) = run(rounds) {
+        eprintln!("batching: {error}");
+        return ExitCode::from(2);
     }
+    ExitCode::SUCCESS
 }
