@@ -19,8 +19,8 @@
 //! codes: 0 success, 2 nothing could be measured, 101 an assertion failed.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use ::io_uring::opcode::{Recv, RecvMulti, Send};
 use ::io_uring::squeue::Entry;
-use ::io_uring::types::{BufRingEntry, Fixed};
+use ::io_uring::types::{BufRingEntry, CancelBuilder, Fixed};
 use ::io_uring::{IoUring, cqueue};
 use readiness::{Choice, Events, Interest, Kind, Poller, Token};
 
@@ -47,7 +47,7 @@ const OTHER_CPU: usize = 1;
 /// Most events of a wait on epoll.
 const EVENTS_MAX: usize = 1024;
 /// Entries of the submission queue: more than one turn submits.
-const SUBMISSIONS: u32 = 2048;
+const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 4 * SUBMISSIONS;
 /// Each message fits into one buffer.
 const BUFFER_BYTES: usize = 2048;
@@ -56,9 +56,10 @@ const _: () = assert!(RESPONSE.len() < BUFFER_BYTES && REQUEST.len() < BUFFER_BY
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The first requests of a visit, which are not measured.
-const WARM_UP: u64 = 5000;
-/// How long each way runs in each row of a round.
-const VISIT: Duration = Duration::from_secs(1);
+const WARM_UP: u64 = 1000;
+/// In each row of a round the ways take turns, with so many visits each.
+const VISITS: usize = 5;
+const VISIT: Duration = Duration::from_millis(200);
 
 /// What is measured: connections with one outstanding request each, and silent ones. A relay has an
 /// upstream connection for each active one.
@@ -78,9 +79,14 @@ impl Row {
     fn talking(&self) -> usize {
         if self.relays { 2 * self.active } else { self.active }
     }
+
+    /// All connections. The next one is that on which the clients report how they have stopped.
+    fn sockets(&self) -> usize {
+        self.talking() + self.silent
+    }
 }
 
-/// A way to receive and send; see the head of this file. It serves until all clients have closed.
+/// A way to receive and send; see the head of this file. It serves until the clients stop.
 type Way = fn(&[TcpStream], &mut Exchange) -> io::Result<()>;
 const WAYS: [(&str, Way); 3] =
     [("epoll", one_by_one), ("io_uring", by_completions), ("epoll, io_uring", by_batches)];
@@ -88,14 +94,13 @@ const WAYS: [(&str, Way); 3] =
 /// What the server does with a message, whatever the way, and what it counts.
 struct Exchange {
     row: Row,
-    /// Clients that have not closed.
-    open: usize,
-    /// Requests.
+    /// How many requests the clients have sent in all, once they have stopped.
+    sent: Option<u64>,
     answered: u64,
     calls: u64,
     turns: u64,
-    /// At the end of the first requests.
-    begin: Option<Figures>,
+    /// After the first requests, and when the clients have stopped.
+    figures: Vec<Figures>,
 }
 
 /// Requests, microseconds of CPU time, system calls, turns, sleeps.
@@ -104,26 +109,24 @@ type Figures = [f64; 5];
 impl Exchange {
     /// Whether there is another turn.
     fn goes_on(&mut self) -> bool {
-        if self.begin.is_none() && self.answered >= WARM_UP {
-            self.begin = Some(self.figures());
+        let is_warm = self.figures.is_empty() && self.answered >= WARM_UP;
+        if is_warm || self.sent.is_some() {
+            let [cpu_us, sleeps] = usage();
+            let (answered, calls, turns) = (self.answered, self.calls, self.turns);
+            self.figures.push([answered as f64, cpu_us, calls as f64, turns as f64, sleeps]);
         }
         self.turns += 1;
-        self.open > 0
-    }
-
-    fn figures(&self) -> Figures {
-        let [cpu_us, sleeps] = usage();
-        [self.answered as f64, cpu_us, self.calls as f64, self.turns as f64, sleeps]
+        self.sent.is_none()
     }
 
     /// Takes what one receive returned. Returns the connection to which the answer goes, and the
-    /// answer. `None`: the connection has ended.
+    /// answer. `None`: the clients have stopped.
     fn take<'b>(&mut self, from: usize, bytes: &'b [u8]) -> Option<(usize, &'b [u8])> {
         let active = self.row.active;
         let is_request = from < active;
-        if bytes.is_empty() {
-            assert!(is_request, "only clients close");
-            self.open -= 1;
+        if from == self.row.sockets() {
+            let sent = bytes.try_into().expect("the clients have stopped without an error");
+            self.sent = Some(u64::from_le_bytes(sent));
             return None;
         }
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -149,10 +152,7 @@ fn one_by_one(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
             let from = event.token.slot() as usize;
             let count = (&near[from]).read(&mut buffer)?;
             exchange.calls += 1;
-            let Some((to, answer)) = exchange.take(from, &buffer[..count]) else {
-                poller.remove(near[from].as_raw_fd())?;
-                continue;
-            };
+            let Some((to, answer)) = exchange.take(from, &buffer[..count]) else { continue };
             let sent = (&near[to]).write(answer)?;
             exchange.calls += 1;
             assert_eq!(sent, answer.len(), "a socket has room for one message");
@@ -179,12 +179,10 @@ fn by_batches(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
         for (event, buffer) in events.iter().zip(&buffers) {
             let receive = ring.completion().next().expect("a receive that does not wait");
             let from = event.token.slot() as usize;
-            match exchange.take(from, &buffer[..completed(receive.result())?]) {
-                Some((to, answer)) => {
-                    push(&mut ring, &send(to, answer, 0));
-                    sending += 1;
-                }
-                None => poller.remove(near[from].as_raw_fd())?,
+            let bytes = &buffer[..completed(receive.result())?];
+            if let Some((to, answer)) = exchange.take(from, bytes) {
+                push(&mut ring, &send(to, answer, 0));
+                sending += 1;
             }
         }
         if sending > 0 {
@@ -229,19 +227,17 @@ fn by_completions(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()>
             let (from, count) = (data as usize, completed(completion.result())?);
             let buffer = cqueue::buffer_select(completion.flags());
             let bytes = buffer.map_or(&[][..], |id| &provided.buffers[usize::from(id)][..count]);
-            if let Some((to, answer)) = exchange.take(from, bytes) {
-                let id = u64::from(buffer.expect("received bytes have a buffer"));
-                push(&mut ring, &send(to, answer, IS_SEND | id << 32));
-                sending += 1;
-                if !cqueue::more(completion.flags()) {
-                    push(&mut ring, &receive_always(from));
-                }
-            } else if let Some(id) = buffer {
-                provided.give(id);
+            let Some((to, answer)) = exchange.take(from, bytes) else { break };
+            let id = u64::from(buffer.expect("received bytes have a buffer"));
+            push(&mut ring, &send(to, answer, IS_SEND | id << 32));
+            sending += 1;
+            if !cqueue::more(completion.flags()) {
+                push(&mut ring, &receive_always(from));
             }
         }
     }
-    Ok(())
+    // The connections are used again, and a closed ring cancels its receives later.
+    ring.submitter().register_sync_cancel(None, CancelBuilder::any())
 }
 
 /// In the user data of a send; a multishot receive has the number of its connection.
@@ -371,15 +367,14 @@ fn load(far: &[TcpStream], row: Row) -> io::Result<u64> {
         }
     }
     assert_eq!((whole, relayed), (sent, u64::from(row.relays) * sent), "no message comes twice");
-    clients.iter().try_for_each(|client| client.shutdown(Shutdown::Write))?;
     Ok(sent)
 }
 
-/// Measures one way in one row, on new connections and with a new child.
-fn visit(way: Way, row: Row) -> io::Result<Figures> {
+/// The server's ends of all connections of a row, and the other ends.
+fn connect(row: Row) -> io::Result<[Vec<TcpStream>; 2]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let (mut near, mut far) = (Vec::new(), Vec::new());
-    for _ in 0..row.talking() + row.silent {
+    let [mut near, mut far] = [Vec::new(), Vec::new()];
+    for _ in 0..row.sockets() {
         far.push(TcpStream::connect(listener.local_addr()?)?);
         near.push(listener.accept()?.0);
     }
@@ -387,33 +382,32 @@ fn visit(way: Way, row: Row) -> io::Result<Figures> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
     }
-    let (mut parent, mut child) = UnixStream::pair()?;
-    parent.set_read_timeout(Some(PATIENCE))?;
+    Ok([near, far])
+}
+
+/// Measures one way in one row, with a new child.
+fn visit(way: Way, row: Row, near: &mut Vec<TcpStream>, far: &[TcpStream]) -> io::Result<Figures> {
+    let (parent, mut child) = UnixStream::pair()?;
     // SAFETY: this process has one thread.
     let pid = called(unsafe { libc::fork() })?;
     if pid == 0 {
-        drop((near, parent));
+        drop(parent);
         pin(OTHER_CPU)?;
-        child.write_all(&load(&far, row)?.to_le_bytes())?;
-        // The silent connections stay open until the server has stopped.
-        assert_eq!(child.read(&mut [0])?, 0, "the server sends nothing here");
+        child.write_all(&load(far, row)?.to_le_bytes())?;
         std::process::exit(0);
     }
-    drop((far, child));
-    let mut exchange =
-        Exchange { row, open: row.active, answered: 0, calls: 0, turns: 0, begin: None };
-    let served = way(&near, &mut exchange);
-    let end = exchange.figures();
+    drop(child);
+    near.push(OwnedFd::from(parent).into());
+    let figures = Vec::new();
+    let mut exchange = Exchange { row, sent: None, answered: 0, calls: 0, turns: 0, figures };
+    way(near, &mut exchange)?;
+    near.pop();
     let threads = std::fs::read_dir("/proc/self/task")?.count();
-    let mut sent = [0; 8];
-    let reported = parent.read_exact(&mut sent);
-    drop((near, parent));
+    assert_eq!(threads, 1, "the ring has no worker threads");
+    assert_eq!(exchange.sent, Some(exchange.answered), "each request was answered once");
     // SAFETY: a null pointer: the status is not of interest, because the report is complete.
     called(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) })?;
-    served.and(reported)?;
-    assert_eq!(exchange.answered, u64::from_le_bytes(sent), "each request was answered once");
-    assert_eq!(threads, 1, "the ring has no worker threads");
-    let begin = exchange.begin.expect("the clients send more than the first requests");
+    let [begin, end] = exchange.figures.try_into().expect("more than the first requests are sent");
     Ok(std::array::from_fn(|at| end[at] - begin[at]))
 }
 
@@ -462,10 +456,14 @@ fn run(rounds: usize) -> io::Result<()> {
     let mut rows: Vec<_> = rows.map(|row| (row, WAYS.map(|_| Vec::new()))).collect();
     for round in 0..rounds {
         for (row, ways) in &mut rows {
-            for turn in 0..WAYS.len() {
+            let [mut near, far] = connect(*row)?;
+            let mut sums = WAYS.map(|_| [0.0; 5]);
+            for turn in 0..VISITS * WAYS.len() {
                 let way = (round + turn) % WAYS.len();
-                ways[way].push(visit(WAYS[way].1, *row)?);
+                let figures = visit(WAYS[way].1, *row, &mut near, &far)?;
+                sums[way] = std::array::from_fn(|at| sums[way][at] + figures[at]);
             }
+            ways.iter_mut().zip(sums).for_each(|(rounds, sum)| rounds.push(sum));
         }
     }
     println!("An empty system call costs {:.3} us of CPU time.", empty_call_us());
