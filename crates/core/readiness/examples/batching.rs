@@ -449,6 +449,9 @@ fn spread(figures: impl Iterator<Item = f64>) -> [f64; 3] {
 
 fn run(rounds: usize) -> io::Result<()> {
     pin(SERVER_CPU)?;
+    // A ring that is refused is found here, before there is a child.
+    let [near, _far] = connect(Row { relays: false, active: 1, silent: 0 })?;
+    drop(open_ring(&near)?);
     let shapes = [false, true].into_iter();
     let rows =
         shapes.flat_map(|relays| SIZES.map(|(active, silent)| Row { relays, active, silent }));
