@@ -87,8 +87,8 @@ impl Row {
 }
 
 /// A way to receive and send; see the head of this file. It serves until the clients stop.
-type Way = fn(&[TcpStream], &mut Exchange) -> io::Result<()>;
-const WAYS: [(&str, Way); 3] =
+type Serve = fn(&[TcpStream], &mut Exchange) -> io::Result<()>;
+const WAYS: [(&str, Serve); 3] =
     [("epoll", one_by_one), ("io_uring", by_completions), ("epoll, io_uring", by_batches)];
 
 /// What the server does with a message, whatever the way, and what it counts.
@@ -336,7 +336,8 @@ fn called(result: libc::c_int) -> io::Result<libc::c_int> {
     if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The clients and the upstream server: a closed loop for the time of a visit. Returns the requests.
+/// The clients and the upstream server: a closed loop for the time of a visit. Returns how many
+/// requests were sent.
 fn load(far: &[TcpStream], row: Row) -> io::Result<u64> {
     let (mut poller, mut events) = watch(&far[..row.talking()])?;
     let clients = &far[..row.active];
@@ -386,7 +387,12 @@ fn connect(row: Row) -> io::Result<[Vec<TcpStream>; 2]> {
 }
 
 /// Measures one way in one row, with a new child.
-fn visit(way: Way, row: Row, near: &mut Vec<TcpStream>, far: &[TcpStream]) -> io::Result<Figures> {
+fn visit(
+    way: Serve,
+    row: Row,
+    near: &mut Vec<TcpStream>,
+    far: &[TcpStream],
+) -> io::Result<Figures> {
     let (parent, mut child) = UnixStream::pair()?;
     // SAFETY: this process has one thread.
     let pid = called(unsafe { libc::fork() })?;
