@@ -65,6 +65,8 @@ fn puppet() {
             }
             other => panic!("no such order: {other}"),
         }
+        // Only a sleep ends the last turn. The recording may end as soon as it reads the line.
+        thread::sleep(Duration::from_millis(1));
         println!("\ndone");
     }
 }
