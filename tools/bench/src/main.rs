@@ -89,7 +89,7 @@ struct Flags {
     #[arg(long)]
     json: bool,
     /// Run this build of a peer in place of the installed one, such as haproxy=/opt/haproxy; may be
-    /// repeated. Pingora runs only so. The conditions name its version.
+    /// repeated. Pingora runs only with this flag. The conditions name its version.
     #[arg(long, value_name = "NAME=PATH")]
     peer: Vec<Build>,
     /// The path of our program.

@@ -18,7 +18,7 @@ use crate::table::{self, Column, Rounds};
 /// The name of the scenario.
 pub(crate) const NAME: &str = "object_bytes";
 const BODY_BYTES: u32 = 1024;
-/// The body size in the name of its directory, which keeps its files apart from other scenarios.
+/// See [`table::from_fresh_starts`].
 const OWN_FILES: u64 = 2;
 /// A rate that every server reaches.
 const REQUESTS_PER_S: f64 = 6000.0;
@@ -38,13 +38,9 @@ struct Reading {
 
 /// Measures the bytes of a stored response.
 pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Rounds<f64>>, String> {
-    let servers: Vec<&&Server> = servers.iter().filter(|server| server.stores_objects()).collect();
-    let mut rows: Vec<_> = servers.iter().map(|server| Rounds::none_yet(server.name)).collect();
-    table::in_rounds(context, NAME, &mut rows, |at, _| {
-        let running = servers[at].start(context.ground, OWN_FILES);
-        Some(running.and_then(|running| bytes_of_each(context, &running)))
-    })?;
-    Ok(rows)
+    let servers = servers.iter().filter(|server| server.stores_objects());
+    let servers: Vec<&Server> = servers.copied().collect();
+    table::from_fresh_starts(context, (NAME, OWN_FILES), &servers, bytes_of_each)
 }
 
 fn bytes_of_each(context: &Context<'_>, running: &Running) -> Result<f64, String> {

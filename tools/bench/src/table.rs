@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::added::Check;
 use crate::measure::{BUSY_PART_MIN, Cell, Context};
 use crate::scenarios::{NULL_SERVER, SCENARIOS, Scenario, Tls};
-use crate::servers::NGINX_DISK;
+use crate::servers::{NGINX_DISK, Running, Server};
 
 /// A median with minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -101,6 +101,25 @@ pub(crate) fn in_rounds<T: fmt::Debug>(
         }
     }
     Ok(())
+}
+
+/// Measures the servers in each round, each time from a fresh start. `own_files` is the body size
+/// in the name of the directory that keeps the files of these rows apart.
+///
+/// # Errors
+/// The user has stopped the bench.
+pub(crate) fn from_fresh_starts(
+    context: &Context<'_>,
+    (name, own_files): (&str, u64),
+    servers: &[&Server],
+    measured: impl Fn(&Context<'_>, &Running) -> Result<f64, String>,
+) -> Result<Vec<Rounds<f64>>, String> {
+    let mut rows: Vec<_> = servers.iter().map(|server| Rounds::none_yet(server.name)).collect();
+    in_rounds(context, name, &mut rows, |at, _| {
+        let running = servers[at].start(context.ground, own_files);
+        Some(running.and_then(|running| measured(context, &running)))
+    })?;
+    Ok(rows)
 }
 
 /// The rows as a table of these columns. `more` are columns that need more than one row: each with

@@ -18,7 +18,7 @@ use crate::table::{self, Column, Rounds};
 pub(crate) const NAME: &str = "tls_silent";
 const SILENT: u32 = 2000;
 const PATH: &str = "/obj/1?size=1024";
-/// The body size in the name of its directory, which keeps its files apart from other scenarios.
+/// See [`table::from_fresh_starts`].
 const OWN_FILES: u64 = 1;
 /// How long the connections are silent. One more carries a few requests in this time.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -26,13 +26,9 @@ const REQUESTS_PER_S: f64 = 10.0;
 
 /// Measures the bytes of a connection.
 pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Rounds<f64>>, String> {
-    let servers: Vec<&&Server> = servers.iter().filter(|server| server.has_tls()).collect();
-    let mut rows: Vec<_> = servers.iter().map(|server| Rounds::none_yet(server.name)).collect();
-    table::in_rounds(context, NAME, &mut rows, |at, _| {
-        let running = servers[at].start(context.ground, OWN_FILES);
-        Some(running.and_then(|running| bytes_of_each(context, &running)))
-    })?;
-    Ok(rows)
+    let servers = servers.iter().filter(|server| server.has_tls());
+    let servers: Vec<&Server> = servers.copied().collect();
+    table::from_fresh_starts(context, (NAME, OWN_FILES), &servers, bytes_of_each)
 }
 
 fn bytes_of_each(context: &Context<'_>, running: &Running) -> Result<f64, String> {

@@ -15,7 +15,7 @@
 //! left out: a bundle joins several buffers of one connection, and here each connection has at
 //! most one message in a turn.
 //!
-//! Every response is compared with what was sent, and every request is counted on both sides. Exit
+//! Every response is compared with the bytes sent, and every request is counted on both sides. Exit
 //! codes: 0 success, 2 nothing could be measured, 101 an assertion failed.
 
 use std::io::{self, Read, Write};
@@ -175,7 +175,7 @@ fn by_batches(near: &[TcpStream], exchange: &mut Exchange) -> io::Result<()> {
         ring.submit()?;
         exchange.calls += 2;
         let mut sending = 0;
-        // What does not wait completes in the call that submits it, in the order of submission.
+        // A receive that does not wait completes in the call above, in the order of submission.
         for (event, buffer) in events.iter().zip(&buffers) {
             let receive = ring.completion().next().expect("a receive that does not wait");
             let from = event.token.slot() as usize;

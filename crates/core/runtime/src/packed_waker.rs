@@ -131,7 +131,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let packed = PackedWaker::new(&waker);
-        // Miri may give the functions of a waker several addresses. Then it looks like another one.
+        // Miri may give the functions of a waker several addresses, as if there were two wakers.
         assert!(packed.will_wake(&waker) || cfg!(miri));
         assert!(!packed.will_wake(&TaskId::new(0, 1, 2).waker()));
         packed.waker().wake();

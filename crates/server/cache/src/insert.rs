@@ -90,9 +90,7 @@ impl Cache {
     /// is stored as a response.
     pub fn insert_part(&self, watch: &Watch, place: &Place, new: Partial) -> Settled {
         let key = place.key;
-        let fits = |head: &Head, bytes: u64| {
-            bytes == new.complete_bytes && caching::may_combine(head.named(), new.head.named())
-        };
+        let fits = |head: &Head, bytes: u64| bytes == new.complete_bytes && new.is_of(head);
         let there = match self.store.peek(&key) {
             Some(Entry::Response(old)) => self.judged(Look::Use, key, old).map(Entry::Response),
             Some(Entry::Part(old)) => self.judged_part(Look::Use, key, old).map(Entry::Part),
@@ -218,15 +216,14 @@ impl Cache {
                 None => purges_since(*began) != Verdict::Good,
             };
             let stored = Edition { is_purged, ..*edition };
-            let is_of_whole = |part: &Arc<Partial>| match entry {
-                Entry::Response(whole) => {
-                    caching::may_combine(part.head.named(), whole.head.named())
-                }
-                _ => false,
+            let whole = match entry {
+                Entry::Response(whole) => Some(&whole.head),
+                _ => None,
             };
+            let is_same = part.as_ref().zip(whole).is_some_and(|(part, whole)| part.is_of(whole));
             match may_replace(&stored, &new, Fetches::Overlap) {
                 // The whole of what is there in part is no other version.
-                Err(Kept::Older) if part.as_ref().is_some_and(is_of_whole) => {}
+                Err(Kept::Older) if is_same => {}
                 result => result?,
             }
         }
@@ -352,43 +349,25 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use caching::ContentRange;
     use caching::range::ByteRange;
-    use caching::{ContentRange, Exchange, Policy, Response, StoredMeta};
-    use config::{Config, Role};
-    use http1::Scheme;
 
     use super::*;
-    use crate::key::StoredUri;
-    use crate::realm::Realm;
-    use crate::stored::{Piece, Resource};
+    use crate::samples::{cache, head};
+    use crate::stored::Piece;
 
     const BODY: [u8; 9] = *b"all of it";
 
-    fn uri() -> StoredUri<'static> {
-        StoredUri::new(Realm { role: Role::Reverse, scheme: Scheme::Http }, b"h", b"/")
-    }
-
-    fn head(request_ms: u64, tag: &[u8]) -> Arc<Head> {
-        let fields: [(&[u8], &[u8]); 2] = [(b"Cache-Control", b"max-age=60"), (b"ETag", tag)];
-        let exchange = Exchange { request_ms, response_ms: request_ms };
-        let response = Response { status: 200, fields: &fields };
-        let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
-        let resource = Resource::new(uri(), fields.into_iter(), 0);
-        Arc::new(Head::new(200, b"", fields.into_iter(), meta, resource))
-    }
-
     #[test]
     fn a_part_of_a_later_fetch_keeps_out_the_whole_of_another_version_only() {
-        let config = Config { memory_bytes: 64 << 10, ..Config::forward(&[]) };
         for (tag, is_stored) in [(b"\"a\"", true), (b"\"b\"", false)] {
-            let cache = Cache::new(&config, 1, None);
-            let key = cache.uri_key(uri());
+            let (cache, key) = cache();
             let (early, late) = (cache.watches.watch(key), cache.watches.watch(key));
             let range = ByteRange { first: 0, last: 2 };
             let of = ContentRange { range, complete_bytes: BODY.len() as u64 };
-            let part = Partial::new(head(1, b"\"a\""), of, vec![Piece::from(&BODY[..3])]);
+            let part = Partial::new(head(200, 1, 0, b"\"a\""), of, vec![Piece::from(&BODY[..3])]);
             cache.insert_part(&late, &Place::known(key, key), part);
-            let whole = Stored::new(head(0, tag), vec![Piece::from(&BODY[..])]);
+            let whole = Stored::new(head(200, 0, 0, tag), vec![Piece::from(&BODY[..])]);
             let whole = Entry::Response(Arc::new(whole));
             assert_eq!(cache.insert(&early, &Place::known(key, key), whole), is_stored);
         }

@@ -35,6 +35,8 @@ pub mod purge;
 pub mod purge_answer;
 pub mod ranges;
 pub mod realm;
+#[cfg(test)]
+mod samples;
 pub mod sizing;
 pub mod stored;
 pub mod variants;

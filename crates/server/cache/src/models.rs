@@ -3,44 +3,17 @@
 
 use std::sync::Arc;
 
-use caching::{Exchange, Policy, Response, StoredMeta};
-use config::{Config, Role};
-use http1::Scheme;
 use runtime::sync::primitives::AtomicU64;
 use runtime::sync::primitives::loom::{self, thread};
 use runtime::time::Instant;
 use std::sync::atomic::Ordering;
 use store::Concerns;
 
-use crate::key::StoredUri;
 use crate::limits::PURGE_RECORDS_KEPT;
-use crate::realm::Realm;
-use crate::stored::{Entry, Head, Resource, Stored};
+use crate::samples::{cache, response, uri};
+use crate::stored::Entry;
 use crate::variants::Place;
-use crate::{Cache, Generation, Key, Look};
-
-const REALM: Realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
-
-fn uri() -> StoredUri<'static> {
-    StoredUri::new(REALM, b"h", b"/")
-}
-
-fn cache() -> (Arc<Cache>, Key) {
-    let config = Config { memory_bytes: 64 << 10, ..Config::forward(&[]) };
-    let cache = Cache::new(&config, 1, None);
-    let key = cache.uri_key(uri());
-    (Arc::new(cache), key)
-}
-
-/// A response to a request that began at `began`; its status says which.
-fn response(status: u16, began: Generation) -> Entry {
-    let fields: [(&[u8], &[u8]); 1] = [(b"Cache-Control", b"max-age=60")];
-    let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
-    let meta = StoredMeta::of(&Response { status, fields: &fields }, exchange, &Policy::SHARED);
-    let resource = Resource::new(uri(), fields.into_iter(), began);
-    let head = Head::new(status, b"Via: 1.1 us\r\n", fields.into_iter(), meta, resource);
-    Entry::Response(Arc::new(Stored::new(Arc::new(head), Vec::new())))
-}
+use crate::{Cache, Look};
 
 fn status_of(entry: &Entry) -> u16 {
     match entry {

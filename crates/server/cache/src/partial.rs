@@ -47,6 +47,11 @@ impl Partial {
         Partial { head, complete_bytes: of.complete_bytes, checked, parts }
     }
 
+    /// Whether the parts are of the representation with this head (RFC 9111, 3.4).
+    pub fn is_of(&self, head: &Head) -> bool {
+        caching::may_combine(self.head.named(), head.named())
+    }
+
     /// The stored ranges, in order, none touching another.
     pub fn held(&self) -> Vec<ByteRange> {
         self.parts.iter().map(|part| part.range).collect()

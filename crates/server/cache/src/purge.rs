@@ -200,40 +200,17 @@ struct Pass {
 
 #[cfg(test)]
 mod tests {
-    use caching::{Exchange, Policy, Response, StoredMeta};
-    use config::{Config, Role};
-    use http1::Scheme;
     use store::PURGE_RECORDS_MAX;
 
     use super::*;
-    use crate::key::StoredUri;
-    use crate::realm::Realm;
-    use crate::stored::Head;
+    use crate::samples::{cache, response, uri};
 
     const BEGINNING: Instant = Instant::from_ns(0);
 
-    fn uri() -> StoredUri<'static> {
-        StoredUri::new(Realm { role: Role::Reverse, scheme: Scheme::Http }, b"h", b"/")
-    }
-
-    fn cache() -> (Cache, Key) {
-        let config = Config { memory_bytes: 64 << 10, ..Config::forward(&[]) };
-        let cache = Cache::new(&config, 1, None);
-        let key = cache.uri_key(uri());
-        (cache, key)
-    }
-
     /// Stores a response whose fetch began at this generation.
     fn store(cache: &Cache, key: Key, began: Generation) {
-        let fields: [(&[u8], &[u8]); 1] = [(b"Cache-Control", b"max-age=60")];
-        let exchange = Exchange { request_ms: 0, response_ms: 0 };
-        let response = Response { status: 200, fields: &fields };
-        let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
-        let resource = Resource::new(uri(), fields.into_iter(), began);
-        let head = Head::new(200, b"", fields.into_iter(), meta, resource);
-        let entry = Entry::Response(Arc::new(Stored::new(Arc::new(head), Vec::new())));
-        // Some purges concern it already, so it is not asked whether it may be stored.
-        cache.insert_now(key, entry);
+        // Some purges concern the response already, so the cache is not asked for its consent.
+        cache.insert_now(key, response(200, began));
     }
 
     fn finds(cache: &Cache, key: Key) -> bool {

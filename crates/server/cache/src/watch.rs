@@ -210,11 +210,9 @@ impl Watch {
             return false;
         }
         let head = head();
-        let is_same =
-            |part: &Partial, head: &Head| caching::may_combine(part.head.named(), head.named());
         let outruns = |noted: Option<&Noted>| {
             let part = noted.and_then(|noted| noted.part.as_deref());
-            !part.zip(head.as_deref()).is_some_and(|(part, head)| is_same(part, head))
+            !part.zip(head.as_deref()).is_some_and(|(part, head)| part.is_of(head))
         };
         self.store(|storing| storing.overlapping(Some(key)).any(outruns)) != Some(false)
     }

@@ -263,8 +263,7 @@ impl Fetch {
         let Some(Held::Part(partial)) = &self.ask.held else { return self.unfit(request) };
         let complete_bytes = partial.complete_bytes;
         let wanted = ContentRange { range: rest, complete_bytes };
-        let same = caching::may_combine(partial.head.named(), head.named());
-        if !same || head.part() != Some(wanted) {
+        if !partial.is_of(head) || head.part() != Some(wanted) {
             return self.unfit(request);
         }
         // A body that is complete gives its connection back, and with it the address.

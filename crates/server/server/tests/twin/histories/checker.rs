@@ -455,7 +455,7 @@ impl<'h> Checker<'h> {
             let policy = self.policy(url);
             let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
             let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
-            // Requests do not wait for each other after an answer that may not be stored. It may be
+            // Requests do not wait for each other after an answer that may not be stored, even one
             // of another variant if no stored response says that the URL varies.
             let is_before = |fetch: &&Fetch| {
                 let is_plain = fetch.method == "GET" && !fetch.has_range;
